@@ -415,20 +415,12 @@ mod tests {
         assert_eq!(Mapping::parse(b""), None);
     }
 
-    /// The mappings of this process: data, and code.
-    struct Kinds {
-        layout: RecordLayout,
-        data: usize,
-        code: usize,
-    }
+    /// Passes each record to a closure.
+    struct Each<F>(F);
 
-    impl RecordWriter for Kinds {
+    impl<F: FnMut(RawRecord<'_>)> RecordWriter for Each<F> {
         fn record(&mut self, record: RawRecord<'_>) -> Result<()> {
-            if let Ok(perf_monitor::Record::Mmap(map)) = self.layout.decode(record) {
-                let is_executable = map.prot & PROT_EXEC != 0;
-                assert_ne!(map.is_data, is_executable, "{map:?}");
-                *(if map.is_data { &mut self.data } else { &mut self.code }) += 1;
-            }
+            (self.0)(record);
             Ok(())
         }
 
@@ -444,38 +436,24 @@ mod tests {
     #[test]
     fn data_is_written_on_request_and_marked() {
         let attr = perf_event_attr::default();
+        let layout = RecordLayout::new(&attr);
+        // The mappings of this process.
         let kinds = |mut synthesizer: Synthesizer| {
-            let mut kinds = Kinds { layout: RecordLayout::new(&attr), data: 0, code: 0 };
-            synthesizer.process(std::process::id(), &mut kinds).unwrap();
-            kinds
+            let (mut data, mut code) = (0, 0);
+            let mut each = Each(|record: RawRecord<'_>| {
+                if let Ok(perf_monitor::Record::Mmap(map)) = layout.decode(record) {
+                    let is_executable = map.prot & PROT_EXEC != 0;
+                    assert_ne!(map.is_data, is_executable, "{map:?}");
+                    *(if map.is_data { &mut data } else { &mut code }) += 1;
+                }
+            });
+            synthesizer.process(std::process::id(), &mut each).unwrap();
+            (data, code)
         };
-        let without = kinds(Synthesizer::new(&attr, false));
-        assert!(without.data == 0 && without.code > 0);
-        let with = kinds(Synthesizer::new(&attr, false).with_data());
-        assert!(with.data > 0 && with.code > 0);
-    }
-
-    /// The counts of lost records, with the id of their event.
-    struct Lost {
-        layout: RecordLayout,
-        seen: Vec<(u64, Option<u64>)>,
-    }
-
-    impl RecordWriter for Lost {
-        fn record(&mut self, record: RawRecord<'_>) -> Result<()> {
-            if let Ok(perf_monitor::Record::LostSamples(loss)) = self.layout.decode(record) {
-                self.seen.push((loss.lost, self.layout.id(record)));
-            }
-            Ok(())
-        }
-
-        fn finish_round(&mut self) -> Result<()> {
-            Ok(())
-        }
-
-        fn bytes(&self) -> u64 {
-            0
-        }
+        let (data, code) = kinds(Synthesizer::new(&attr, false));
+        assert!(data == 0 && code > 0);
+        let (data, code) = kinds(Synthesizer::new(&attr, false).with_data());
+        assert!(data > 0 && code > 0);
     }
 
     #[test]
@@ -486,9 +464,14 @@ mod tests {
                 ..perf_event_attr::default()
             };
             attr.set_sample_id_all(has_ids);
-            let mut lost = Lost { layout: RecordLayout::new(&attr), seen: Vec::new() };
-            Synthesizer::new(&attr, false).lost(7, 1000, &mut lost).unwrap();
-            assert_eq!(lost.seen, [(1000, has_ids.then_some(7))]);
+            let (layout, mut seen) = (RecordLayout::new(&attr), Vec::new());
+            let mut each = Each(|record: RawRecord<'_>| {
+                if let Ok(perf_monitor::Record::LostSamples(loss)) = layout.decode(record) {
+                    seen.push((loss.lost, layout.id(record)));
+                }
+            });
+            Synthesizer::new(&attr, false).lost(7, 1000, &mut each).unwrap();
+            assert_eq!(seen, [(1000, has_ids.then_some(7))]);
         }
     }
 
