@@ -782,20 +782,20 @@ mod tests {
         let lives = |begin: Timestamp, max| {
             let mut history = History::new([(begin, Timestamp::MAX)].into_iter(), max);
             let mut time = 0;
-            let mut go = |history: &mut History, id, from, to| {
+            let mut step = |history: &mut History, id, from, to| {
                 time += 1;
                 let change = StateTransition::of_goroutine(GoId(id), from, to);
                 let event = EventConfig::new(EventDetails::StateTransition(change));
                 history.push(event.time(at(time)).thread(ThreadId(0)).build().unwrap().as_event());
             };
             for id in 1..=COUNT {
-                go(&mut history, id, GoState::NotExist, GoState::Runnable);
-                go(&mut history, id, GoState::Runnable, GoState::Running);
-                go(&mut history, id, GoState::Running, GoState::NotExist);
+                step(&mut history, id, GoState::NotExist, GoState::Runnable);
+                step(&mut history, id, GoState::Runnable, GoState::Running);
+                step(&mut history, id, GoState::Running, GoState::NotExist);
             }
             // These do not end.
             for id in 1..=COUNT {
-                go(&mut history, id, GoState::NotExist, GoState::Runnable);
+                step(&mut history, id, GoState::NotExist, GoState::Runnable);
             }
             history
         };
