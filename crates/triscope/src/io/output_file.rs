@@ -213,12 +213,24 @@ impl Drop for OutputFile {
     }
 }
 
-/// Whether an output is a file with a path, in whose directory there can be others. What a pipe, device or file
-/// that is open got, it has.
+/// The file that an output is written to, behind a symbolic link: in its directory there can be others. `None` for a
+/// pipe, device or file that is open: what it got, it has.
+#[cfg(unix)]
+pub(crate) fn file_of(path: &Path) -> Option<PathBuf> {
+    if path.as_os_str() == "-" {
+        return None;
+    }
+    match Kind::of(path) {
+        Ok(Kind::File { path, .. }) => Some(path),
+        Ok(_) => None,
+        Err(_) => Some(path.to_owned()),
+    }
+}
+
+/// Whether an output is written to [a file with a path](file_of).
 #[cfg(unix)]
 pub(crate) fn is_file(path: &Path) -> bool {
-    let is_file = || Kind::of(path).map_or(true, |kind| matches!(kind, Kind::File { .. }));
-    path.as_os_str() != "-" && is_file()
+    file_of(path).is_some()
 }
 
 /// The failure to write an output.
@@ -227,7 +239,7 @@ pub(crate) fn cannot_be_written(path: &Path, error: &io::Error) -> Failure {
 }
 
 /// The directory of a file.
-pub(super) fn directory(path: &Path) -> &Path {
+pub(crate) fn directory(path: &Path) -> &Path {
     path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 

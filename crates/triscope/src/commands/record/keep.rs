@@ -2,7 +2,7 @@
 //! which the layers are related.
 
 use crate::failure::{Failure, Result};
-use crate::io::output_file::is_file;
+use crate::io::output_file::{directory, file_of};
 use crate::io::skeleton::Skeleton;
 use crate::io::unnamed::descriptor;
 use crate::io::{private, private_dir};
@@ -39,19 +39,10 @@ pub(super) struct KeptFile {
     failure: Option<FirstError>,
 }
 
-/// The directory of an output.
-fn dir_of(output: &Path) -> PathBuf {
-    // The file behind a symbolic link is written.
-    let behind = fs::canonicalize(output).ok().filter(|_| output.is_symlink());
-    let output = behind.as_deref().unwrap_or(output);
-    let dir = output.parent().filter(|dir| !dir.as_os_str().is_empty());
-    dir.unwrap_or(Path::new(".")).to_owned()
-}
-
 /// The directory of files that grow with the recording. It is that of the output, if that is a file: the directory of
 /// temporary files can be a part of the memory.
 pub(super) fn files_dir(output: &Path) -> PathBuf {
-    if is_file(output) { dir_of(output) } else { std::env::temp_dir() }
+    file_of(output).map_or_else(std::env::temp_dir, |file| directory(&file).to_owned())
 }
 
 impl KeptFile {
@@ -134,7 +125,7 @@ impl Keep {
 
     /// Keeps the kernel's records until the end of the recording, on the file system of the output.
     pub(super) fn beside(output: &Path) -> Self {
-        Self { dir: dir_of(output), unnamed: Some(Unnamed::default()) }
+        Self { dir: files_dir(output), unnamed: Some(Unnamed::default()) }
     }
 
     /// Whether the sources are there after the recording.
@@ -270,6 +261,7 @@ impl Keep {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::io::output_file::is_file;
 
     #[test]
     fn files_are_beside_the_one_behind_a_link() {
