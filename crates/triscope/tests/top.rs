@@ -122,14 +122,20 @@ fn a_terminal_shows_rows_and_is_restored() {
     assert_eq!(terminal.value("RESTORED="), "0");
 }
 
-/// A wait that continues is in each interval.
-#[test]
-fn waits_are_shown_while_they_last() {
+/// Whether this user may sample waits; if not, says so.
+fn may_sample_waits() -> bool {
     let ran = triscope(&["top", "--off-cpu", "--once", "true"]);
     if !ran.status.success() {
         let error = String::from_utf8_lossy(&ran.stderr);
         assert!(error.contains("leaves the CPU in the kernel"), "{error}");
-        testkit::skip::can("samples of waits", false);
+    }
+    testkit::skip::can("samples of waits", ran.status.success())
+}
+
+/// A wait that continues is in each interval.
+#[test]
+fn waits_are_shown_while_they_last() {
+    if !may_sample_waits() {
         return;
     }
     let mut terminal = Terminal::start("--off-cpu --by thread --delay 0.1 sleep 1000");
@@ -137,6 +143,22 @@ fn waits_are_shown_while_they_last() {
     terminal.wait_for("100.00");
     terminal.press("q");
     assert_eq!(terminal.value("RESTORED="), "0");
+}
+
+/// The last record of a program that sleeps is that of its sleep.
+#[test]
+fn a_wait_has_the_time_up_to_the_end() {
+    if !may_sample_waits() {
+        return;
+    }
+    let command = ["sh", "-c", "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; exec sleep 1000"];
+    let ran = triscope(&[&["top", "--wall", "--json", "--delay", "2"], &command[..]].concat());
+    assert!(ran.status.success(), "{ran:?}");
+    let json: Value = serde_json::from_slice(&ran.stdout).unwrap();
+    let of_library = |row: &&Value| row["file"].as_str().is_some_and(|file| file.contains("libc"));
+    let waits = json["functions"].as_array().unwrap().iter().filter(of_library);
+    let share: f64 = waits.map(|row| row["self"].as_f64().unwrap()).sum();
+    assert!(share > 0.5, "{json}");
 }
 
 #[test]

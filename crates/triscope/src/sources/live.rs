@@ -111,10 +111,14 @@ impl LiveSamples {
         pushed.map(drop).map_err(failure)
     }
 
-    /// Ends the samples after the [rest](Self::rest): waits that have not ended have the time up to then.
+    /// Ends the samples after the [rest](Self::rest): waits that have not ended have the time up to now.
     pub(crate) fn finish(&mut self, each: Each<'_>) {
         if let Some(goroutines) = &mut self.goroutines {
             goroutines.finish();
+        }
+        // A thread that waits writes no record.
+        if let Some(now) = perf_monitor::event_now(ClockDomain::Monotonic) {
+            self.source.count_waits(now, &mut self.tables, &mut self.events);
         }
         self.source.finish(&mut self.tables, &mut self.events);
         self.pass(each);

@@ -409,13 +409,15 @@ impl PerfSource {
         }
     }
 
-    /// Ends the recording at its last record: see [`KernelSource::finish`]. Threads that are away from
-    /// the CPU get a sample of the time up to then.
+    /// Ends the recording at its last record, or up to where [waits were counted](Self::count_waits): see
+    /// [`KernelSource::finish`]. Threads that are away from the CPU get a sample of the time up to then.
     pub fn finish(&mut self, tables: &mut Tables, out: &mut Vec<Event>) {
         let Some(last) = self.last else { return };
         let from = out.len();
         for (tid, away) in self.off_cpu.rest() {
-            self.back(tid, &away, last, tables, out);
+            if away.since < last {
+                self.back(tid, &away, last, tables, out);
+            }
         }
         self.kernel.lost_at_end(self.losses.unreported(), last, out);
         self.kernel.finish(last, out);

@@ -232,6 +232,17 @@ mod tests {
         assert_eq!(run.samples(), expected);
     }
 
+    /// No record comes while all threads wait.
+    #[test]
+    fn waits_that_are_counted_up_to_the_end_are_counted_once() {
+        let mut run = Run::new();
+        run.leaves(10, 7, 0xa0);
+        run.switch(11, 7, OUT);
+        run.count_waits(1000);
+        run.source.finish(&mut run.tables, &mut run.events);
+        assert_eq!(run.samples(), [(7, 1000, 990, 0xa0)]);
+    }
+
     #[test]
     fn records_of_switches_say_when_threads_have_a_cpu() {
         let mut run = Run::new();
