@@ -200,6 +200,18 @@ fn without_a_terminal_one_interval_is_printed() {
     assert!(text.contains("PROCESS") && text.contains("100.00 %"), "{text}");
 }
 
+/// Longer than the clock can count.
+#[test]
+fn an_interval_can_be_longer_than_the_command() {
+    if !may_sample() {
+        return;
+    }
+    for top in [&["top", "--once", "--delay", "1e19"][..], &["perf", "top", "-d", "1e19"]] {
+        let ran = triscope(&[top, &["true"]].concat());
+        assert!(ran.status.success(), "{ran:?}");
+    }
+}
+
 #[test]
 fn without_a_terminal_the_other_modes_are_named() {
     let ran = triscope(&["top", "-a"]);

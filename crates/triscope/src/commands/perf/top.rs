@@ -206,7 +206,7 @@ impl Live {
 
     /// Prints tables until the end.
     fn show(&mut self, args: &Args, name: &str, set: &mut RingSet, watch: &mut Watch) -> Result {
-        let mut next = Instant::now() + args.delay;
+        let mut start = Instant::now();
         let mut lost = 0;
         loop {
             let has_ended = watch.wait(&after(Duration::ZERO))?;
@@ -221,7 +221,7 @@ impl Live {
             } else {
                 set.round(each).map_err(failure)?;
             }
-            if has_ended || Instant::now() >= next {
+            if has_ended || start.elapsed() >= args.delay {
                 let total = set.stats().rings.lost;
                 if args.json {
                     self.print_json(args, name, total - lost)?;
@@ -233,7 +233,7 @@ impl Live {
                     take_stock(set, &Before::Processes(&[]), |layout, raw| live.apply(layout, raw))
                 })?;
                 lost = total;
-                next = Instant::now() + args.delay;
+                start = Instant::now();
             }
             if has_ended {
                 return Ok(());

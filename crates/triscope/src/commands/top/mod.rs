@@ -84,7 +84,8 @@ pub(crate) struct Args {
     /// Print the first interval as a table, and end; a command that still runs then gets SIGTERM
     #[arg(long, conflicts_with = "json")]
     once: bool,
-    /// Print the first interval as JSON, by everything, and end; a command that still runs then gets SIGTERM
+    /// Print the first interval as JSON, by function, thread and process, with --by goroutine also by goroutine, and
+    /// end; a command that still runs then gets SIGTERM
     #[arg(long)]
     json: bool,
     /// Rows of the table of --once; 0 for all
@@ -195,14 +196,14 @@ fn open(args: &Args, event: Option<&Event>) -> Result<Opened> {
 /// Prints the first interval.
 fn print(args: &Args, opened: &mut Opened, live: &mut Live, watch: &mut Watch) -> Result {
     let start = Instant::now();
-    let end = start + args.delay;
-    while !watch.wait(&after(Duration::ZERO))? && Instant::now() < end {
+    while !watch.wait(&after(Duration::ZERO))? && start.elapsed() < args.delay {
         live.round(opened, watch)?;
         opened.set.wait(Some(ROUND)).map_err(failure)?;
     }
     opened.set.disable().map_err(failure)?;
+    let duration = start.elapsed();
     live.rest(opened)?;
-    let interval = live.interval(opened, start.elapsed())?;
+    let interval = live.interval(opened, duration)?;
     match args.json {
         true => print::json(&interval, &args.filter),
         false => print::table(&interval, args.by, &args.filter, args.rows),
@@ -222,9 +223,10 @@ fn show(args: &Args, opened: &mut Opened, live: &mut Live, watch: &mut Watch) ->
         live.round(opened, watch)?;
         let mut is_changed = false;
         if has_ended || start.elapsed() >= args.delay {
-            let interval = live.interval(opened, start.elapsed())?;
-            start = Instant::now();
-            view.update(interval);
+            // Samples that are taken while names are looked up belong to the next interval.
+            let now = Instant::now();
+            view.update(live.interval(opened, now - start)?);
+            start = now;
             is_changed = true;
         }
         while let Some(event) = screen.event() {

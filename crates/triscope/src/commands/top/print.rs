@@ -22,7 +22,7 @@ pub(super) fn table(interval: &Interval, by: By, filter: &str, most: usize) -> R
     out.finish()
 }
 
-/// Prints the rows with the text `filter`, by everything.
+/// Prints the rows with the text `filter`, by everything that is known.
 pub(super) fn json(interval: &Interval, filter: &str) -> Result {
     let rows = |by| {
         let row = |row: Row| {

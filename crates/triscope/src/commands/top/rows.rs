@@ -1,5 +1,6 @@
 //! The rows of the table, from the samples of an interval.
 
+use super::print::label;
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::time::Duration;
@@ -120,7 +121,7 @@ impl Interval {
         function.map_or(("", ""), |(name, file)| (name, file))
     }
 
-    /// The rows whose name or detail contains the filter, ignoring case.
+    /// The rows whose [label] or detail contains the filter, ignoring case.
     pub(super) fn rows(&self, by: By, sort: Sort, filter: &str) -> Vec<Row> {
         let mut rows = match by {
             By::Function => self.functions(),
@@ -130,7 +131,7 @@ impl Interval {
         };
         let filter = filter.to_lowercase();
         let contains = |text: &str| text.to_lowercase().contains(&filter);
-        rows.retain(|row| filter.is_empty() || contains(&row.name) || contains(&row.detail));
+        rows.retain(|row| filter.is_empty() || contains(&label(row, by)) || contains(&row.detail));
         let share = |share: f64| Reverse((share * 1e12) as u64);
         rows.sort_by_cached_key(|row| {
             let by = match sort {
@@ -253,6 +254,14 @@ pub(super) mod tests {
         assert_eq!(shown(&rows), ["70 100 main app", "30 30 print app", "0 60 parse app"]);
         let rows = interval.rows(By::Thread, Sort::Own, "worker-11");
         assert_eq!(shown(&rows), ["60 60 worker-11 11 main"]);
+    }
+
+    #[test]
+    fn rows_are_found_by_the_number_that_is_shown() {
+        let rows = |by, filter| shown(&example().rows(by, Sort::Own, filter));
+        assert_eq!(rows(By::Process, "(10)"), ["100 100 server 10 parse"]);
+        assert_eq!(rows(By::Goroutine, "8"), ["10 10 main.serve 8 main"]);
+        assert!(rows(By::Goroutine, "9").is_empty());
     }
 
     #[test]
