@@ -427,6 +427,42 @@ fn an_object_that_is_not_reachable_is_shown() {
     let value: Value = serde_json::from_str(&run(&["--json"])).unwrap();
     let step = serde_json::json!({ "address": 0x200, "type": "Own", "size": 24 });
     assert_eq!(value, serde_json::json!({ "paths": [[step]] }));
+    assert_eq!(run(&["--top", "0"]), "");
+}
+
+/// Its type can be one without a name.
+#[test]
+fn an_object_that_is_not_found_can_be_missing() {
+    let runtime = "Microsoft-Windows-DotNETRuntime";
+    let types = [(runtime, 1, 2), (runtime, 18, 0), (runtime, 2, 1)];
+    let numbers =
+        |numbers: &[u32]| numbers.iter().flat_map(|n| n.to_le_bytes()).collect::<Vec<_>>();
+    let object = [0x200u64, 24, 7, 0].map(u64::to_le_bytes).concat();
+    let events = [
+        nettrace::event(1, 2000, 1, &[&numbers(&[1, 2, 0, 0]), &[0; 10]]),
+        nettrace::event(2, 2001, 1, &[&numbers(&[0, 1]), &[0; 2], &object]),
+        nettrace::event(3, 2002, 1, &[&numbers(&[1, 2]), &[0; 2]]),
+    ];
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), nettrace::trace(&types, &events)).unwrap();
+    let mut triscope = Command::new(env!("CARGO_BIN_EXE_triscope"));
+    let triscope = triscope.args(["dotnet", "gcdump", "--roots", "Own"]).arg(file.path());
+    let output = triscope.output().unwrap();
+    let errors = errors(&output);
+    assert_eq!(output.status.code(), Some(1), "{errors}");
+    assert!(errors.contains("the heap has no object of type Own\n"), "{errors}");
+    assert!(errors.contains("the heap walk is incomplete"), "{errors}");
+}
+
+#[test]
+fn a_heap_does_not_replace_its_trace() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let mut triscope = Command::new(env!("CARGO_BIN_EXE_triscope"));
+    let triscope = triscope.args(["dotnet", "gcdump"]).arg(file.path());
+    let output = triscope.arg("-o").arg(file.path()).output().unwrap();
+    let errors = errors(&output);
+    assert_eq!(output.status.code(), Some(1), "{errors}");
+    assert!(errors.contains("is the input"), "{errors}");
 }
 
 /// The runtime performs the GC before it replies.

@@ -17,6 +17,7 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::slice;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use trace_common::{Limits, Timestamp};
 
@@ -50,8 +51,8 @@ pub(crate) struct Args {
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Give up a heap dump after SECONDS, and each step of the exchange with a process that does not
-    /// answer [default: 60]
+    /// Give up a heap dump after SECONDS; other steps of the exchange with the process have their usual limits, none
+    /// longer than this one [default: 60]
     #[arg(long, value_name = "SECONDS", value_parser = duration)]
     timeout: Option<Duration>,
 }
@@ -61,27 +62,30 @@ pub(super) fn run(args: &Args) -> Result {
     // The baseline first: an unreadable file must not cost the process a full GC.
     let baseline = args.baseline.as_deref().map(heap_of_file).transpose()?;
     // So must an output that cannot be written.
-    let file = args.output.as_deref().map(|path| OutputFile::create(path, &[])).transpose()?;
-    let heap = match args.source.source() {
-        Some(Source::File(path)) => heap_of_file(path)?,
-        _ => heap_of_process(args)?,
+    let input = match args.source.source() {
+        Some(Source::File(path)) => Some(path),
+        _ => None,
+    };
+    let inputs = input.map_or(&[][..], slice::from_ref);
+    let file = args.output.as_deref().map(|path| OutputFile::create(path, inputs)).transpose()?;
+    let heap = match input {
+        Some(path) => heap_of_file(path)?,
+        None => heap_of_process(args)?,
     };
     if let Some(file) = file {
         write(file, &heap.graph)?;
     }
     let mut output = Output::new();
-    match (&baseline, &args.roots) {
-        (Some(before), _) => print_difference(args, before, &heap, &mut output.buffer),
-        (None, Some(name)) => print_roots(args, name, &heap, &mut output.buffer)?,
-        // With an output file, print the table only if JSON is requested.
-        (None, None) if args.output.is_some() && !args.json => {}
-        (None, None) => print_totals(args, &heap, &mut output.buffer),
-    }
+    let printed = print(args, baseline.as_ref(), &heap, &mut output.buffer);
     output.finish()?;
+    // What was not found can be in the part that is missing.
+    if let Err(failure) = &printed {
+        failure.print();
+    }
     for heap in baseline.into_iter().chain([heap]) {
         heap.into_result()?;
     }
-    Ok(())
+    printed.map_err(Failure::printed)
 }
 
 /// A heap and its source.
@@ -244,6 +248,17 @@ fn write(mut file: OutputFile, graph: &HeapGraph) -> Result {
 
 // Writing to a vector does not fail.
 
+fn print(args: &Args, baseline: Option<&Heap>, heap: &Heap, out: &mut Vec<u8>) -> Result {
+    match (baseline, &args.roots) {
+        (Some(before), _) => print_difference(args, before, heap, out),
+        (None, Some(name)) => print_roots(args, name, heap, out)?,
+        // With an output file, print the table only if JSON is requested.
+        (None, None) if args.output.is_some() && !args.json => {}
+        (None, None) => print_totals(args, heap, out),
+    }
+    Ok(())
+}
+
 fn print_totals(args: &Args, heap: &Heap, out: &mut Vec<u8>) {
     let totals = heap.graph.totals();
     let shown = totals.iter().take(args.top.unwrap_or(usize::MAX));
@@ -309,10 +324,12 @@ fn delta_json(delta: &TypeDelta) -> Value {
 }
 
 fn print_roots(args: &Args, name: &str, heap: &Heap, out: &mut Vec<u8>) -> Result {
-    let paths = heap.graph.paths_to(name, args.top.unwrap_or(3));
+    let most = args.top.unwrap_or(3);
+    let mut paths = heap.graph.paths_to(name, most.max(1));
     if paths.is_empty() {
         return Err(Failure::about(&heap.name, format!("the heap has no object of type {name}")));
     }
+    paths.truncate(most);
     if args.json {
         let paths: Vec<Vec<Value>> = paths
             .iter()
