@@ -146,6 +146,22 @@ fn a_page_has_plots_and_no_markup_of_names() {
     assert!(summary["error"].is_string() && summary["losses"][0].is_string());
 }
 
+/// As in the tables of the other commands.
+#[test]
+fn times_of_a_page_are_after_the_start_of_the_trace() {
+    let dir = tempfile::tempdir().unwrap();
+    let page = dir.path().join("summary.html");
+    let (shop, page) = (shop(), page.to_str().unwrap());
+    let range = ["--from", "0.05", shop.to_str().unwrap()];
+    let stalls = text(&go(&[&["stalls"], &range[..]].concat()).stdout);
+    let first = stalls.lines().find_map(|line| line.split_once(") at ")).unwrap().1;
+    let (seconds, _) = first.split_once(" s").unwrap();
+    let output = go(&[&["summary", "--html", page], &range[..]].concat());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let html = std::fs::read_to_string(page).unwrap();
+    assert!(html.contains(&format!(") at {seconds} s")), "{seconds}: {html}");
+}
+
 /// A server for one request: returns the address, and the request's target when it has replied.
 fn server(
     reply: impl FnOnce(&mut TcpStream, BufReader<TcpStream>) + Send + 'static,

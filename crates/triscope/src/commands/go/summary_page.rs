@@ -7,7 +7,6 @@ use super::summary::Summary;
 use crate::failure::{OneLine, Result};
 use crate::io::output_file::OutputFile;
 use crate::timeline::size;
-use gotrace::Timestamp;
 use gotrace::analysis::{Frame, GcCycle, Histogram, Name, ProcessorUse, Stall};
 use std::path::Path;
 use std::time::Duration;
@@ -61,7 +60,7 @@ fn fill(summary: &Summary, document: &mut Document) {
     named(document, "reason", &summary.gc.pauses);
     for pause in &summary.gc.longest {
         let (reason, time) = (&pause.reason, analysis::duration(pause.duration));
-        let at = since(summary, pause.start);
+        let at = summary.reading.at(pause.start);
         document.details(&format!("{time} {reason} at {at}"), &frames(&pause.stack));
     }
     document.heading("GC cycles");
@@ -86,14 +85,9 @@ fn fill(summary: &Summary, document: &mut Document) {
     }
 }
 
-fn since(summary: &Summary, at: Timestamp) -> String {
-    let start = summary.span.map_or(at, |(first, _)| first);
-    format!("{:.6} s", (at - start).as_secs_f64())
-}
-
-/// A round duration in seconds, for an axis.
+/// A round time in seconds, for an axis. The start of the trace can be far from it.
 fn seconds(value: f64) -> String {
-    nanos(value * 1e9)
+    format!("{} s", (value * 1e9).round() / 1e9)
 }
 
 /// A round duration in nanoseconds, for an axis.
@@ -116,11 +110,11 @@ fn percent(value: f64) -> String {
 fn processors(summary: &Summary) -> Plot {
     let mut plot = Plot::new("Ps over time", Form::Areas, Scale::Linear);
     let rows = &summary.scheduling.processors;
-    let start = summary.span.map_or(Timestamp::default(), |(first, _)| first);
+    let start = summary.reading.start.unwrap_or_default();
     let at = |row: &ProcessorUse| (row.start - start).as_secs_f64();
     plot.x_text = seconds;
     plot.y_text = number;
-    plot.end = summary.duration().as_secs_f64();
+    plot.end = summary.span.map_or(0.0, |(_, last)| (last - start).as_secs_f64());
     plot.top = rows.iter().map(|row| row.procs).fold(0.0, f64::max);
     let mut add = |name, value: fn(&ProcessorUse) -> f64| {
         plot.add(name, rows.iter().map(|row| (at(row), value(row))));
@@ -251,7 +245,7 @@ fn frames(stack: &[Frame]) -> Vec<String> {
 fn stalls(document: &mut Document, summary: &Summary, stalls: &[Stall]) {
     for stall in stalls {
         let (time, entry) = (analysis::duration(stall.duration), text(&stall.entry));
-        let at = since(summary, stall.start);
+        let at = summary.reading.at(stall.start);
         let mut line = format!("{time} {entry} (G{}) at {at}", stall.goroutine);
         if !stall.reason.is_empty() {
             line.push_str(&format!(": {}", text(&stall.reason)));
@@ -285,7 +279,7 @@ fn gc(document: &mut Document, summary: &Summary) {
     document.table(&header, shown, |cycle: &GcCycle| {
         let mark = cycle.end.zip(cycle.start).map(|(end, start)| analysis::duration(end - start));
         vec![
-            cycle.start.map_or("–".to_owned(), |start| since(summary, start)),
+            cycle.start.map_or("–".to_owned(), |start| summary.reading.at(start)),
             mark.unwrap_or_else(|| "–".to_owned()),
             analysis::duration(cycle.pauses),
             analysis::duration(cycle.assists),
