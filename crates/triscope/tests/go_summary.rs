@@ -146,6 +146,20 @@ fn a_page_has_plots_and_no_markup_of_names() {
     assert!(summary["error"].is_string() && summary["losses"][0].is_string());
 }
 
+/// Threads with such a stack are refused, as where a limit of threads is reached.
+#[test]
+fn a_trace_is_read_where_no_thread_can_be_started() {
+    let shop = shop();
+    for analysis in ["summary", "latency"] {
+        let args = [analysis, "--json", shop.to_str().unwrap()];
+        let usual = go(&args);
+        let refused =
+            command(&args).env("RUST_MIN_STACK", (1_u64 << 60).to_string()).output().unwrap();
+        assert!(refused.status.success(), "{}", text(&refused.stderr));
+        assert_eq!(refused.stdout, usual.stdout, "{analysis}");
+    }
+}
+
 /// As in the tables of the other commands.
 #[test]
 fn times_of_a_page_are_after_the_start_of_the_trace() {

@@ -49,7 +49,7 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::mem;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
-use std::thread;
+use std::thread::{self, Builder, Scope};
 use trace_common::{Limits, Timestamp};
 
 /// An analysis that can begin in the middle of a trace.
@@ -149,7 +149,8 @@ impl Parallel {
     /// the rest. At least the last event is left.
     ///
     /// `open` is called for each thread. It returns the same trace each time, from its start.
-    /// All of a trace without two complete generations is left, and with one thread.
+    /// All of a trace without two complete generations is left, and with one thread. Where the system permits no more
+    /// threads, those that there are read, and without any all is left.
     ///
     /// # Errors
     ///
@@ -170,16 +171,8 @@ impl Parallel {
         thread::scope(|scope| {
             // Whatever happens here, the threads end.
             let _ending = queue.ending();
-            for _ in 0..self.threads.get() {
-                let (queue, options, open) = (&queue, analysis.part(Timestamp::MIN), &open);
-                scope.spawn(move || {
-                    let _ending = queue.ending_on_panic();
-                    let mut buffer = Vec::new();
-                    while let Some(next) = queue.next() {
-                        let part = self.part(open, version, next, &options, &mut buffer);
-                        queue.done(next.number, part);
-                    }
-                });
+            if self.start(scope, &queue, &open, version, analysis) == 0 {
+                return Reader::with_limits(input()?, self.limits);
             }
             let mut spans: Vec<GenerationSpan> = Vec::new();
             let (mut is_intact, mut is_found, mut number) = (false, false, 0);
@@ -229,6 +222,32 @@ impl Parallel {
                 None => Reader::with_limits(input()?, self.limits),
             }
         })
+    }
+
+    /// Starts the threads, as many as the system permits, and returns their number.
+    fn start<'scope, R: Read + Seek, A: Split + 'scope>(
+        &'scope self,
+        scope: &'scope Scope<'scope, '_>,
+        queue: &'scope Queue<Part<A>>,
+        open: &'scope (impl Fn() -> io::Result<R> + Sync),
+        version: Version,
+        analysis: &A,
+    ) -> usize {
+        for number in 0..self.threads.get() {
+            let options = analysis.part(Timestamp::MIN);
+            let started = Builder::new().spawn_scoped(scope, move || {
+                let _ending = queue.ending_on_panic();
+                let mut buffer = Vec::new();
+                while let Some(next) = queue.next() {
+                    let part = self.part(open, version, next, &options, &mut buffer);
+                    queue.done(next.number, part);
+                }
+            });
+            if started.is_err() {
+                return number;
+            }
+        }
+        self.threads.get()
     }
 
     /// Reads a generation on its own; `None` if that is not possible.

@@ -3,6 +3,7 @@ use super::groups::{Group, Groups, MERGED};
 use super::summary_page;
 use super::{goroutines, mmu, procs};
 use crate::failure::{OneLine, Result};
+use crate::run::threads;
 use crate::sources::go::{Pass, Reading, Visitor};
 use gotrace::analysis::{
     GcCycles, GcReport, GcTrigger, Histogram, MinimumUtilization, Name, Scheduling,
@@ -86,20 +87,26 @@ impl Summary {
             Part::Region(_) => {}
             Part::Task(task) => tasks.add_task(task),
         };
-        let scheduling = Scheduling::new(SchedulingOptions::default());
-        let garbage = (GcCycles::new(5), Utilization::new(UtilizationOptions::default()));
-        let mut others = (Span::default(), (scheduling, garbage));
-        // A summarizer cannot be divided, so it has a thread and a pass of its own.
-        let (rest, others, reading) = if let Some(pass) = beside {
-            let (summarized, others) = thread::scope(|scope| {
-                let others = scope.spawn(|| analysis.split_beside(&pass, others));
+        let begin = || {
+            let scheduling = Scheduling::new(SchedulingOptions::default());
+            let garbage = (GcCycles::new(5), Utilization::new(UtilizationOptions::default()));
+            (Span::default(), (scheduling, garbage))
+        };
+        // A summarizer cannot be divided, so it has a thread and a pass of its own, if one can be started.
+        let both = beside.and_then(|pass| {
+            thread::scope(|scope| {
+                let others = || analysis.split_beside(&pass, begin());
+                let others = threads::spawn_in(scope, others).ok()?;
                 let summarized = analysis.pass(Summarizer::returning_tasks(), &mut visit);
-                (summarized, others.join())
-            });
+                Some((summarized, others.join()))
+            })
+        });
+        let (rest, others, reading) = if let Some((summarized, others)) = both {
             let others = others.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
             let (rest, reading) = summarized?;
             (rest, others?.0, reading)
         } else {
+            let mut others = begin();
             let summarizer = Summarizer::returning_tasks();
             let mut beside = Beside(&mut others);
             let (rest, reading) = analysis.pass_beside(summarizer, &mut visit, &mut beside)?;
