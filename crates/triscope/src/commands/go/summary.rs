@@ -3,7 +3,6 @@ use super::groups::{Group, Groups, MERGED};
 use super::summary_page;
 use super::{goroutines, mmu, procs};
 use crate::failure::{OneLine, Result};
-use crate::run::threads;
 use crate::sources::go::{Pass, Reading, Visitor};
 use gotrace::analysis::{
     GcCycles, GcReport, GcTrigger, Histogram, MinimumUtilization, Name, Scheduling,
@@ -14,7 +13,7 @@ use gotrace::{Error, Event, Loss, Timestamp};
 use serde_json::{Value, json};
 use std::io::{self, Write};
 use std::path::PathBuf;
-use std::thread;
+use std::thread::{self, Builder};
 use std::time::Duration;
 
 /// Summarize a trace on one page: goroutines, latency, processors, GC, tasks, regions, losses
@@ -96,7 +95,7 @@ impl Summary {
         let both = beside.and_then(|pass| {
             thread::scope(|scope| {
                 let others = || analysis.split_beside(&pass, begin());
-                let others = threads::spawn_in(scope, others).ok()?;
+                let others = Builder::new().spawn_scoped(scope, others).ok()?;
                 let summarized = analysis.pass(Summarizer::returning_tasks(), &mut visit);
                 Some((summarized, others.join()))
             })
