@@ -418,6 +418,22 @@ fn an_interrupted_split_leaves_nothing() {
 }
 
 #[test]
+fn an_interrupted_trim_leaves_nothing() {
+    let files = Files::new();
+    let trace = wire(&format!("{KINDS}{}{}", next_generation(2), next_generation(3)));
+    let part = files.path("part.out");
+    let args = ["go", "trim", "-", "--from", "0", "-o", part.to_str().unwrap()];
+    let mut child = Running::start(triscope(&args).stdin(Stdio::piped()));
+    let mut stdin = child.child().stdin.take().unwrap();
+    stdin.write_all(&trace).unwrap();
+    let partial = files.path("part.out.partial");
+    testkit::wait::until("a part", || partial.exists());
+    child.signal("INT");
+    assert_eq!(child.end().code, Some(128 + 2));
+    assert!(!partial.exists() && !part.exists());
+}
+
+#[test]
 fn events_before_an_error_are_printed() {
     let (files, trace) = (Files::new(), kinds_twice());
     // Within the second generation.

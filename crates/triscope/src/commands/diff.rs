@@ -4,6 +4,7 @@ use crate::failure::{Failure, OneLine, Result};
 use crate::io::output_file::OutputFile;
 use crate::io::profile_table::write_functions;
 use crate::io::stdout::Output;
+use crate::run::stop::Listener;
 use crate::sources::profile::{Loaded, load};
 use serde_json::json;
 use std::cmp::Reverse;
@@ -94,6 +95,7 @@ pub(crate) fn run(args: &Args) -> Result {
     if [&args.before, &args.after].iter().all(|path| path.as_os_str() == "-") {
         return Err(Failure::new("only one of the profiles can be standard input").with_code(2));
     }
+    let _listener = args.output.as_ref().map(|_| Listener::exit()).transpose()?;
     let load = |path: &Path| load(path, args.wanted(path));
     let (before, after) = (load(&args.before)?, load(&args.after)?);
     let side = |loaded: &Loaded| Side {

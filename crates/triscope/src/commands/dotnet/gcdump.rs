@@ -6,6 +6,7 @@ use crate::io::output_file::OutputFile;
 use crate::io::progress::Progress;
 use crate::io::stdout::Output;
 use crate::run::duration::duration;
+use crate::run::stop::Listener;
 use crate::timeline::counted;
 use diag_ipc::{Rundown, Timeouts, TracingConfig};
 use nettrace::Order;
@@ -68,6 +69,7 @@ pub(super) fn run(args: &Args) -> Result {
     };
     let inputs = input.map_or(&[][..], slice::from_ref);
     let file = args.output.as_deref().map(|path| OutputFile::create(path, inputs)).transpose()?;
+    let _listener = file.as_ref().and(input).map(|_| Listener::exit()).transpose()?;
     let heap = match input {
         Some(path) => heap_of_file(path)?,
         None => heap_of_process(args)?,

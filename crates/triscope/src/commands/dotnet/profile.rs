@@ -5,6 +5,7 @@ use crate::io::profile_file::{ProfileFile, title};
 use crate::io::profile_table::TableArgs;
 use crate::io::progress::Progress;
 use crate::run::duration::duration;
+use crate::run::stop::Listener;
 use crate::sources::symbols::lines::Lines;
 use crate::timeline::counted;
 use diag_ipc::{Level, Provider, TracingConfig};
@@ -100,6 +101,8 @@ impl Of {
 pub(super) fn run(args: &Args) -> Result {
     args.source.check(&[("--duration", args.duration.is_some())])?;
     let file = args.output.as_deref().map(ProfileFile::create).transpose()?;
+    let has_output_of_file = file.is_some() && !args.source.is_live();
+    let _listener = has_output_of_file.then(Listener::exit).transpose()?;
     let progress = if file.is_some() { Progress::bytes() } else { Progress::beside_output() };
     let config = TracingConfig::new(args.of.providers());
     let default = (!args.source.has_command()).then_some(Duration::from_secs(10));

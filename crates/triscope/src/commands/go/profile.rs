@@ -5,6 +5,7 @@ use crate::failure::Result;
 use crate::io::input;
 use crate::io::profile_file::{ProfileFile, title};
 use crate::io::profile_table::TableArgs;
+use crate::run::stop::Listener;
 use gotrace::analysis::{Profile, ProfileKind, ProfileScope};
 use std::path::PathBuf;
 use trace_export::profile::{self, LabelSet, Measure, Unit};
@@ -89,6 +90,7 @@ impl Kind {
 
 pub(super) fn run(args: &Args) -> Result {
     let file = args.output.as_deref().map(ProfileFile::create).transpose()?;
+    let _listener = file.as_ref().map(|_| Listener::exit()).transpose()?;
     let mut scope = scope(args)?;
     let is_again = scope.is_selected();
     let (from, to) = args.analysis.bounds()?;

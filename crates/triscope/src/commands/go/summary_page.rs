@@ -6,6 +6,7 @@ use super::procs::has_procs;
 use super::summary::Summary;
 use crate::failure::{OneLine, Result};
 use crate::io::output_file::OutputFile;
+use crate::run::stop::Listener;
 use crate::timeline::size;
 use gotrace::analysis::{Frame, GcCycle, Histogram, Name, ProcessorUse, Stall};
 use std::path::Path;
@@ -18,6 +19,7 @@ const ROWS: usize = 100;
 /// Writes the page.
 pub(super) fn write(summary: &Summary, path: &Path, input: &Path) -> Result {
     let mut output = OutputFile::create(path, &[input.to_owned()])?;
+    let _listener = Listener::exit()?;
     let name = &summary.reading.name;
     let title = Path::new(name).file_name().map_or(name.as_str().into(), |n| n.to_string_lossy());
     let mut document = Document::new(&title);

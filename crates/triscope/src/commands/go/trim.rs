@@ -62,6 +62,7 @@ pub(crate) struct SplitArgs {
 
 pub(super) fn trim(args: &TrimArgs) -> Result {
     args.range.check()?;
+    let _listener = Listener::exit()?;
     let (from, to) = (args.range.from.unwrap_or(0), args.range.to.unwrap_or(i64::MAX));
     let (mut start, mut end) = (None, None);
     let mut part = None;
