@@ -132,14 +132,13 @@ pub(crate) fn run(args: &Args) -> Result {
 }
 
 impl Args {
-    /// The samples of a file. Names of events can have a `=`.
+    /// The samples of a file: those of it alone, or those of both. Names of events can have a `=`.
     fn wanted(&self, path: &Path) -> Option<&str> {
         let is_of_one =
             |value: &str| [&self.before, &self.after].iter().any(|file| of(file, value).is_some());
-        let values = self.samples.iter().map(String::as_str);
-        values
-            .filter_map(|value| of(path, value).or((!is_of_one(value)).then_some(value)))
-            .next_back()
+        let values = || self.samples.iter().map(String::as_str);
+        let own = values().filter_map(|value| of(path, value)).next_back();
+        own.or_else(|| values().rfind(|value| !is_of_one(value)))
     }
 }
 
@@ -289,4 +288,26 @@ fn as_json(args: &Args, difference: &Difference, sides: &[Side; 2]) -> serde_jso
         "after": side(&args.after, after, totals.after),
         "functions": functions.collect::<Vec<_>>(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser as _;
+
+    #[derive(clap::Parser)]
+    struct Cli {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    #[test]
+    fn samples_of_one_file_are_not_those_of_both() {
+        for samples in [["b=x", "y"], ["y", "b=x"]] {
+            let options = ["diff", "a", "b", "--samples", samples[0], "--samples", samples[1]];
+            let args = Cli::parse_from(options).args;
+            let wanted = [&args.before, &args.after].map(|path| args.wanted(path));
+            assert_eq!(wanted, [Some("y"), Some("x")], "{samples:?}");
+        }
+    }
 }
