@@ -15,7 +15,8 @@ use crate::{Error, Guid, Result, table_space};
 pub enum FieldSource {
     /// From the stream's metadata.
     Stream,
-    /// From the built-in manifest, because the stream has none.
+    /// From the built-in manifest: the stream has none, or those that a collector gave events of the runtime
+    /// (version 6).
     Manifest,
     /// Unknown: neither the stream nor the built-in manifest has them.
     None,
@@ -31,11 +32,11 @@ pub struct Metadata {
     pub provider: Box<str>,
     /// Event id within the provider; 0 where there is none.
     pub event_id: u32,
-    /// Event name: the stream's, or the built-in manifest's where the stream has none.
+    /// Event name: the stream's, or the built-in manifest's where the stream has none or `Unknown(ID)`.
     pub name: Box<str>,
     /// Keywords (a bit set) of the event.
     pub keywords: u64,
-    /// Version of the event.
+    /// Version of the event. Where the stream has none (version 6), events of the runtime are of the newest.
     pub version: u32,
     /// Level: 1 critical to 5 verbose, 0 always.
     pub level: u8,
@@ -55,6 +56,8 @@ pub struct Metadata {
     pub properties: Vec<(String, String)>,
     /// The provider, if it is one of the runtime's own, so that consumers need not compare strings.
     pub(crate) known: Option<manifest::Provider>,
+    /// Whether the stream has the version.
+    pub(crate) has_version: bool,
     pub(crate) pointer_size: u32,
     /// The fields with the sizes of self-describing events, if those differ.
     pub(crate) compact: Option<Box<[Field]>>,
@@ -81,6 +84,7 @@ impl Metadata {
             provider_guid: None,
             properties: Vec::new(),
             known: None,
+            has_version: true,
             pointer_size: 8,
             compact: None,
             fixed_size: None,
@@ -149,6 +153,7 @@ impl Metadata {
     /// The part of a metadata row of version 6 before the fields.
     pub(crate) fn parse_head_v6(c: &mut Cursor<'_>) -> Result<Self> {
         let mut m = Self::empty(varuint32(c)?);
+        m.has_version = false;
         m.provider = utf8(c)?.into();
         m.event_id = varuint32(c)?;
         m.name = utf8(c)?.into();
@@ -173,7 +178,10 @@ impl Metadata {
                 }
                 7 => m.provider_guid = Some(crate::strings::guid(&mut optional)?),
                 8 => m.level = optional.u8()?,
-                9 => m.version = optional.u8()?.into(),
+                9 => {
+                    m.version = optional.u8()?.into();
+                    m.has_version = true;
+                }
                 // Elements have no size field: the data after an unknown one is unreadable.
                 _ => break,
             }

@@ -187,7 +187,7 @@ fn simple(name: &str) -> Option<FieldType> {
     })
 }
 
-/// Fills in the names and fields that the stream does not contain.
+/// Fills in the names, versions and fields that the stream does not contain.
 pub(crate) fn complete(metadata: &mut Metadata) {
     let Some(provider) = metadata.known else { return };
     // one-collect declares the strings of Universal.System as single UTF-8 code units, but writes a
@@ -199,14 +199,22 @@ pub(crate) fn complete(metadata: &mut Metadata) {
             }
         }
     }
-    let Some(event) = event(provider, metadata.event_id, metadata.version) else { return };
-    if metadata.name.is_empty() {
+    // one-collect writes no version in the metadata of the runtime's events, no fields or its own, and the name
+    // `Unknown(ID)` or its own. It receives these events from .NET 10 and later, whose versions are the newest.
+    let is_native = matches!(provider, Provider::Runtime | Provider::Rundown);
+    let is_newest = is_native && !metadata.has_version;
+    let version = if is_newest { u32::MAX } else { metadata.version };
+    let Some(event) = event(provider, metadata.event_id, version) else { return };
+    if metadata.name.is_empty() || is_newest && metadata.name.starts_with("Unknown(") {
         metadata.name = event.name.into();
         metadata.opcode = event.opcode;
     }
-    if metadata.fields.is_empty() {
+    if metadata.fields.is_empty() || is_newest {
         metadata.fields = event.fields();
         metadata.source = FieldSource::Manifest;
+    }
+    if is_newest {
+        metadata.version = event.version;
     }
 }
 

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use crate::common::{self, at, lasting};
 use nettrace::analysis::{
-    ActivityTracker, CounterKind, CounterTracker, EventStacks, GarbageCollection, GcTracker,
-    HeapSnapshot, RootKind, RuntimeRecord, RuntimeTracker, StackEvent,
+    ActivityTracker, CounterKind, CounterTracker, EventStacks, GarbageCollection, GcEvent,
+    GcTracker, HeapSnapshot, RootKind, RuntimeRecord, RuntimeTracker, StackEvent,
 };
 use nettrace::{
     Event, MethodMap, OptimizationTier, Options, Order, Parser, Profile, ProfileSums, Reader,
@@ -926,6 +926,44 @@ pub(crate) fn declare(stream: &mut assemble::V6, types: &[Declared<'_>]) {
 pub(crate) fn write(stream: &mut assemble::V6, id: u8, thread: u8, time: u64, payload: &[u8]) {
     let header = [&[0xc7, id, 0, thread, 0, thread][..], &assemble::varint(time)].concat();
     stream.compressed(&assemble::blob(&header, payload));
+}
+
+/// A collector writes no version in metadata, and names and fields of its own.
+#[test]
+fn events_of_the_runtime_without_a_version_are_of_the_newest() {
+    let row = |id: u8, event: u8, name: &str, rest: &[u8]| {
+        let names = [&assemble::utf8(RUNTIME)[..], &[event], &assemble::utf8(name)].concat();
+        let row = [&[id][..], &names, rest].concat();
+        [&(row.len() as u16).to_le_bytes()[..], &row].concat()
+    };
+    // One field, a number.
+    let field = [&assemble::utf8("Own")[..], &[10]].concat();
+    let declared = [&[1, 0, field.len() as u8, 0][..], &field, &[0, 0]].concat();
+    let rows = [
+        row(1, 1, "Unknown(1)", &[0; 4]),
+        row(2, 2, "OwnName", &declared),
+        // With a version, which is older.
+        row(3, 2, "", &[0, 0, 2, 0, 9, 0]),
+    ];
+    let mut stream = of_two_processes();
+    stream.block(3, &[&[0, 0][..], &rows.concat()].concat());
+    // A list of one label: version 2.
+    stream.block(8, &[1, 0, 0, 0, 1, 0, 0, 0, 10 | 0x80, 2]);
+    let start = numbers(&[7, 2, 0, 1], 10);
+    stream.compressed(&assemble::blob(&[0xd7, 1, 0, 0, 0, 1, 5, 1], &start));
+    write(&mut stream, 2, 1, 6, &numbers(&[7, 2], 2));
+    write(&mut stream, 3, 1, 7, &numbers(&[8], 2));
+    let (stream, mut seen) = (stream.end(), Vec::new());
+    let mut reader = Reader::new(&stream[..]);
+    while let Some(event) = reader.next_event().unwrap() {
+        let number = match GcEvent::decode(&event).unwrap() {
+            Some(GcEvent::Start { number, generation: 2, .. } | GcEvent::End { number }) => number,
+            other => panic!("{other:?}"),
+        };
+        let fields = event.metadata().fields.len();
+        seen.push(format!("{} {} {fields} {number}", event.name(), event.version()));
+    }
+    assert_eq!(seen, ["GCStart 2 6 7", "OwnName 1 3 7", "GCEnd 0 2 8"]);
 }
 
 /// Collectors of version 6 record several processes into one stream.
