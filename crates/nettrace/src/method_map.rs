@@ -99,6 +99,20 @@ impl Method {
         }
         self.il_map.as_ref()?.il_offset(offset)
     }
+
+    fn end(&self) -> u64 {
+        self.start.saturating_add(self.size.into())
+    }
+
+    /// Bytes of its names.
+    fn text_bytes(&self) -> usize {
+        self.namespace.len() + self.name.len() + self.signature.len()
+    }
+
+    /// Whether its event has no names: see [`read_method`].
+    fn is_nameless(&self) -> bool {
+        self.name.starts_with("[token ")
+    }
 }
 
 impl fmt::Display for Method {
@@ -470,31 +484,18 @@ impl MethodMap {
 
     /// Adds a method. Returns its index, also if it is already known. `None` if it is dropped.
     fn insert(&mut self, process: u64, method: Method, from: Timestamp) -> Option<u32> {
-        let text = method.namespace.len() + method.name.len() + method.signature.len();
-        let end = method.start.saturating_add(method.size.into());
-        if !self.room(text + size_of::<Method>() + size_of::<Range>()) {
+        if from == Timestamp::MIN {
+            if let Some(known) = self.repeated(process, &method) {
+                return Some(known);
+            }
+        }
+        if !self.room(method.text_bytes() + size_of::<Method>() + size_of::<Range>()) {
             return None;
         }
         let index = self.methods.len() as u32;
+        let end = method.end();
         let overlaps = self.overlaps(process, method.start, end);
         let ranges = self.ranges.entry((process, method.start)).or_default();
-        // The rundown repeats methods whose load event was seen; the load event has more
-        // information.
-        let same = |r: &&mut Range| {
-            r.end == end
-                && r.id == method.id
-                && self
-                    .methods
-                    .get(r.method as usize)
-                    .is_some_and(|m| m.rejit_id == method.rejit_id && m.name == method.name)
-        };
-        if let Some(known) = ranges.iter_mut().find(same) {
-            if from == Timestamp::MIN {
-                // It exists at the end, so it existed since it was loaded.
-                known.to = Timestamp::MAX;
-                return Some(known.method);
-            }
-        }
         if ranges.len() >= MAX_RANGES {
             self.dropped += 1;
             return None;
@@ -507,6 +508,35 @@ impl MethodMap {
         ranges.push(Range { method: index, id: method.id, end, from, to: Timestamp::MAX });
         self.longest = self.longest.max(method.size.into());
         self.methods.push(method);
+        Some(index)
+    }
+
+    /// The index of the known method that the rundown repeats. Its load event has more information, but may have no
+    /// names.
+    fn repeated(&mut self, process: u64, method: &Method) -> Option<u32> {
+        let end = method.end();
+        let is_same = |m: &Method| {
+            let is_nameless = m.is_nameless() || method.is_nameless();
+            m.rejit_id == method.rejit_id && (is_nameless || m.name == method.name)
+        };
+        let same = |r: &&mut Range| {
+            r.end == end
+                && r.id == method.id
+                && self.methods.get(r.method as usize).is_some_and(is_same)
+        };
+        // The newest: code that is gone can have had the same id and address.
+        let ranges = self.ranges.get_mut(&(process, method.start))?;
+        let range = ranges.iter_mut().rev().find(same)?;
+        // It exists at the end, so it existed since it was loaded.
+        range.to = Timestamp::MAX;
+        let index = range.method;
+        let is_nameless = self.methods.get(index as usize).is_some_and(Method::is_nameless);
+        if is_nameless && !method.is_nameless() && self.room(method.text_bytes()) {
+            let known = self.methods.get_mut(index as usize)?;
+            known.namespace.clone_from(&method.namespace);
+            known.name.clone_from(&method.name);
+            known.signature.clone_from(&method.signature);
+        }
         Some(index)
     }
 
@@ -539,8 +569,7 @@ impl MethodMap {
             self.undecodable += 1;
             return;
         };
-        let text = method.namespace.len() + method.name.len() + method.signature.len();
-        if start != 0 && self.room(text + size_of::<Method>()) {
+        if start != 0 && self.room(method.text_bytes() + size_of::<Method>()) {
             self.entries.insert((event.pid(), start), self.methods.len() as u32);
             self.methods.push(method);
         }

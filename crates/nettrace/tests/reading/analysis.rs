@@ -886,6 +886,7 @@ fn version_6_mappings_name_the_module_of_an_address() {
 }
 
 pub(crate) const RUNTIME: &str = "Microsoft-Windows-DotNETRuntime";
+const RUNDOWN: &str = "Microsoft-Windows-DotNETRuntimeRundown";
 
 /// A stream of version 6 with threads 1 and 2, of the processes 10 and 20.
 pub(crate) fn of_two_processes() -> assemble::V6 {
@@ -1327,6 +1328,43 @@ fn methods_have_the_module_that_was_loaded_with_them() {
     };
     assert_eq!([1, 2, 3, 4].map(module), [("a", 1), ("b", 2), ("b", 3), ("c", 4)]);
     assert_eq!(map.modules().count(), 4);
+}
+
+/// At level 4 a load event has no names. The rundown has them.
+#[test]
+fn the_rundown_names_methods_that_were_loaded_without_names() {
+    let mut stream = of_two_processes();
+    let types = [(RUNTIME, 143, 1), (RUNTIME, 144, 1), (RUNTIME, 141, 1), (RUNDOWN, 144, 1)];
+    let types = types.map(|(provider, event, version)| (provider, event, version, "", &[][..]));
+    declare(&mut stream, &types);
+    let [load, unload, nameless, listed] = [1, 2, 3, 4];
+    let method = |id: u64, names: &[&str]| {
+        let ids = [id, 1, id.min(2) << 12].map(u64::to_le_bytes).concat();
+        let sizes = [0x100_u32, 0x0600_0007, 0].map(u32::to_le_bytes).concat();
+        let names: Vec<u8> = names.iter().flat_map(|name| assemble::utf16z(name)).collect();
+        [ids, sizes, names, vec![9, 0]].concat()
+    };
+    let named = |id, name| method(id, &["N", name, "void ()"]);
+    for (event, time, payload) in [
+        (load, 10, named(3, "A")),
+        (unload, 20, named(3, "A")),
+        (nameless, 30, method(2, &[])),
+        (listed, 40, named(2, "B")),
+        // Both have one id.
+        (nameless, 50, method(1, &[])),
+        (unload, 60, named(1, "C")),
+        (nameless, 70, method(1, &[])),
+        (listed, 80, named(1, "D")),
+    ] {
+        write(&mut stream, event, 1, time, &payload);
+    }
+    let stream = stream.end();
+    let mut map = MethodMap::new();
+    Reader::new(&stream[..]).for_each(|event| assert!(map.push(&event))).unwrap();
+    let name = |address, time| map.resolve(10, address, at(time)).method.unwrap().to_string();
+    assert_eq!([15, 35, 99].map(|time| name(0x2010, time)), ["N.A()", "N.B()", "N.B()"]);
+    assert_eq!([55, 75].map(|time| name(0x1010, time)), ["[token 0x06000007]", "N.D()"]);
+    assert_eq!(map.methods().len(), 4);
 }
 
 /// Within the period of a time, an address has the same method, and another one next to it has its own.
