@@ -400,7 +400,7 @@ impl MethodMap {
                     return true;
                 };
                 let path = text(event, "FileName");
-                if !path.is_empty() && self.room(path.len()) {
+                if !path.is_empty() {
                     let described = Module { path, ..Module::default() };
                     self.add_module((process, module, event.time()), described);
                 }
@@ -590,24 +590,23 @@ impl MethodMap {
             Some(crate::Value::Guid(guid)) if !guid.is_empty() => Some(guid),
             _ => None,
         };
-        if self.room(path.len() + pdb_path.len() + size_of::<Module>()) {
-            let module = Module { path, pdb_signature, pdb_path };
-            self.add_module((event.pid(), id, event.time()), module);
-        }
+        let module = Module { path, pdb_signature, pdb_path };
+        self.add_module((event.pid(), id, event.time()), module);
     }
 
     /// Adds a module of a process, with its id and the time of its event.
     fn add_module(&mut self, key: ModuleKey, module: Module) {
         let (process, id, at) = key;
         let known = self.module_with_key(process, id, at);
-        let known = known.filter(|(_, known)| known.can_be(&module)).map(|(key, _)| *key);
-        match known.and_then(|known| self.modules.get_mut(&known)) {
-            // Domain modules have no symbols: keep those of the module.
-            Some(known) if known.path.is_empty() || module.pdb_signature.is_some() => {
-                *known = module;
-            }
-            Some(_) => {}
-            None => _ = self.modules.insert(key, module),
+        let known = known.filter(|(_, known)| known.can_be(&module));
+        // Domain modules have no symbols: keep those of the module.
+        let is_news = known.is_none_or(|(_, known)| {
+            *known != module && (known.path.is_empty() || module.pdb_signature.is_some())
+        });
+        let key = known.map_or(key, |(key, _)| *key);
+        let bytes = module.path.len() + module.pdb_path.len() + size_of::<Module>();
+        if is_news && self.room(bytes) {
+            self.modules.insert(key, module);
         }
     }
 

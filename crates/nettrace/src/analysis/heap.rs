@@ -336,19 +336,7 @@ impl HeapSnapshot {
                 self.complete |= !self.nodes.is_empty();
             }
             // BulkType
-            15 => self.each(event, |this, v| {
-                this.typed = this.typed.or(Some(process));
-                let id = get(&v, "TypeID")?;
-                let name = v.get("Name")?.as_text()?.to_string();
-                let (module_id, flags) = (get(&v, "ModuleID")?, get(&v, "Flags")? as u32);
-                let bytes = size_of::<HeapType>() + name.len();
-                if this.room(bytes) {
-                    this.type_bytes = this.type_bytes.saturating_add(bytes);
-                    this.undescribed.remove(&id);
-                    this.types.insert((process, id), HeapType { id, module_id, name, flags });
-                }
-                Some(())
-            })?,
+            15 => self.each(event, |this, v| this.describe(process, &v))?,
             // GCBulkRootEdge
             16 => {
                 let chunk = number(event, "Index")?;
@@ -436,6 +424,26 @@ impl HeapSnapshot {
                 Some(())
             })?,
             _ => {}
+        }
+        Some(())
+    }
+
+    /// The description of a type; `None` if it lacks a field.
+    fn describe(&mut self, process: u64, v: &Object<'_>) -> Option<()> {
+        self.typed = self.typed.or(Some(process));
+        let id = get(v, "TypeID")?;
+        let name = v.get("Name")?.as_text()?.to_string();
+        let (module_id, flags) = (get(v, "ModuleID")?, get(v, "Flags")? as u32);
+        let ty = HeapType { id, module_id, name, flags };
+        // A runtime repeats it, as for each finalized object.
+        if self.types.get(&(process, id)) == Some(&ty) {
+            return Some(());
+        }
+        let bytes = size_of::<HeapType>() + ty.name.len();
+        if self.room(bytes) {
+            self.type_bytes = self.type_bytes.saturating_add(bytes);
+            self.undescribed.remove(&id);
+            self.types.insert((process, id), ty);
         }
         Some(())
     }

@@ -12,8 +12,8 @@ use nettrace::analysis::{
     GcTracker, HeapSnapshot, RootKind, RuntimeRecord, RuntimeTracker, StackEvent,
 };
 use nettrace::{
-    Event, MethodMap, OptimizationTier, Options, Order, Parser, Profile, ProfileSums, Reader,
-    SampleKind, Timestamp,
+    Event, Limits, MethodMap, OptimizationTier, Options, Order, Parser, Profile, ProfileSums,
+    Reader, SampleKind, Timestamp,
 };
 use testkit::nettrace::assemble;
 
@@ -782,6 +782,19 @@ fn heap_items_without_their_fields_are_counted() {
     assert_eq!((heap.nodes().len(), heap.roots().len(), heap.missing()), (0, 0, (0, 3)));
 }
 
+/// A runtime describes the type of each object that it finalizes.
+#[test]
+fn repeated_types_take_no_room() {
+    let ty = [&7u64.to_le_bytes()[..], &[0; 17], &assemble::utf16z("T"), &[0; 4]].concat();
+    let types = [&1_000u32.to_le_bytes()[..], &[0, 0], &ty.repeat(1_000)].concat();
+    let node = [0x100_u64, 24, 7, 0].map(u64::to_le_bytes).concat();
+    let nodes = [numbers(&[0, 1], 2), node].concat();
+    let stream = runtime_events(&[(15, 0, types), (18, 0, nodes)]);
+    let mut heap = HeapSnapshot::with_limits(Limits { max_buffer: 4096, ..Limits::default() });
+    Reader::new(&stream[..]).for_each(|event| heap.push(&event)).unwrap();
+    assert_eq!((heap.nodes().len(), heap.types().count(), heap.missing()), (1, 1, (0, 0)));
+}
+
 /// The capture's own counts: 45 GCStart, 249 exceptions, 265 waits, 1651 pauses begun.
 #[test]
 fn collections_exceptions_and_waits_are_as_many_as_their_events() {
@@ -1328,6 +1341,29 @@ fn methods_have_the_module_that_was_loaded_with_them() {
     };
     assert_eq!([1, 2, 3, 4].map(module), [("a", 1), ("b", 2), ("b", 3), ("c", 4)]);
     assert_eq!(map.modules().count(), 4);
+}
+
+/// A rundown repeats what was loaded.
+#[test]
+fn repeated_methods_and_modules_take_no_room() {
+    let mut stream = of_two_processes();
+    declare(&mut stream, &[(RUNDOWN, 144, 1, "", &[]), (RUNTIME, 152, 2, "", &[])]);
+    let ids = [1_u64, 8, 0x1000].map(u64::to_le_bytes).concat();
+    let sizes = [0x100_u32, 0, 0].map(u32::to_le_bytes).concat();
+    let names = ["N", "M", "void ()"].map(assemble::utf16z).concat();
+    let method = [ids, sizes, names, vec![9, 0]].concat();
+    let ids = [8_u64, 1, 0].map(u64::to_le_bytes).concat();
+    let paths = ["/a.dll", ""].map(assemble::utf16z).concat();
+    let pdb = [&[5; 16][..], &[1, 0, 0, 0], &assemble::utf16z("a.pdb")].concat();
+    let module = [ids, paths, vec![9, 0], pdb, vec![0; 16 + 4 + 2]].concat();
+    for time in 0..200 {
+        write(&mut stream, 1, 1, time, &method);
+        write(&mut stream, 2, 1, time, &module);
+    }
+    let stream = stream.end();
+    let mut map = MethodMap::with_limits(Limits { max_buffer: 4096, ..Limits::default() });
+    Reader::new(&stream[..]).for_each(|event| assert!(map.push(&event))).unwrap();
+    assert_eq!((map.methods().len(), map.modules().count(), map.dropped()), (1, 1, 0));
 }
 
 /// At level 4 a load event has no names. The rundown has them.
