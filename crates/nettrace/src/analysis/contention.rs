@@ -87,8 +87,10 @@ impl<T> Waits<T> {
 
     /// A `ContentionStart`.
     pub(super) fn begin(&mut self, event: &Event<'_>, of: T) {
-        let (start, sequence) = (event.time(), event.header().sequence_number);
-        let wait = Wait { start, of, sequence, is_lossy: false };
+        let header = event.header();
+        // The numbers of a collector that writes for all threads (version 6) do not show what one of them lost.
+        let is_lossy = header.thread != header.capture_thread;
+        let wait = Wait { start: event.time(), of, sequence: header.sequence_number, is_lossy };
         self.0.insert(event.tid(), wait);
     }
 

@@ -746,6 +746,23 @@ fn a_wait_whose_end_is_written_late_keeps_its_start_and_lock() {
     assert_eq!((wait.end - wait.start, wait.lock_id), (lasting(50_000_000), None));
 }
 
+/// A collector writes for all threads: its numbers do not show the events that one of them lost.
+#[test]
+fn a_wait_that_a_collector_wrote_has_its_own_duration() {
+    let mut stream = of_two_processes();
+    declare(&mut stream, &[(RUNTIME, 81, 2, "", &[]), (RUNTIME, 91, 1, "", &[])]);
+    let start = [vec![0, 1, 0], [7_u64, 8, 9].map(u64::to_le_bytes).concat()].concat();
+    let stop = [vec![0, 1, 0], 1e6_f64.to_le_bytes().to_vec()].concat();
+    for (id, time, payload) in [(1, SECOND, start), (2, 10 * SECOND, stop)] {
+        let header = [&[0xc7, id, 0, 0, 0, 1][..], &assemble::varint(time)].concat();
+        stream.compressed(&assemble::blob(&header, &payload));
+    }
+    let (records, incomplete) = records(&stream.end());
+    let [RuntimeRecord::Contention(wait)] = records[..] else { panic!("{records:?}") };
+    assert_eq!((wait.end - wait.start, wait.lock_id), (lasting(1_000_000), None));
+    assert_eq!(incomplete, 0);
+}
+
 /// A duration is believed if the wait began after the zero of the clock.
 #[test]
 fn a_wait_does_not_begin_before_its_clock() {
