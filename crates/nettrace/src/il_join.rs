@@ -81,8 +81,9 @@ impl Key {
     }
 }
 
+/// The thread of the compilation. A collector can write the events of all threads (version 6).
 fn thread_of(event: &Event<'_>) -> (u64, u64) {
-    (event.pid(), event.header().capture_thread)
+    (event.pid(), event.tid())
 }
 
 const fn follows(sequence: u32, before: u32) -> bool {

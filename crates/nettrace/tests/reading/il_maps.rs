@@ -91,6 +91,20 @@ fn a_map_belongs_to_the_method_beside_it() {
     assert_eq!(methods.resolve(42, 0x9000, at(10)).il_offset, None);
 }
 
+/// A collector can write the events of all threads.
+#[test]
+fn a_map_belongs_to_a_method_of_its_thread() {
+    let events = [
+        method(LOAD, 1, (5, 0, 0x1000)),
+        method(LOAD, 2, (6, 0, 0x2000)),
+        map(MAP, 1, (5, 0), &[(8, 3)]),
+        map(MAP, 2, (6, 0), &[(8, 4)]),
+    ];
+    let methods = read(&events.map(|written| Written { by: 9, ..written }));
+    assert_eq!(offsets(&methods), [(0x1000, Some(3)), (0x2000, Some(4))]);
+    assert_eq!(methods.unmatched_il_maps(), 0);
+}
+
 /// A method that is only listed gets the map of the list; one whose load event had no map, too.
 #[test]
 fn the_list_adds_maps_to_known_methods() {
