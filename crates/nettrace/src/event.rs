@@ -126,6 +126,17 @@ impl<'a> Event<'a> {
         self.label(|l| if let Label::ActivityId(id) = l { Some(id) } else { None })
     }
 
+    /// The path that .NET packed into the activity's id, such as `//1/2/13`, if it is one: see
+    /// [`activity_path`](fn@crate::activity_path).
+    pub fn activity_path(&self) -> Option<String> {
+        // The id has a checksum with the number of the process in its container. Version 6 has that of the host.
+        let pid = match self.trace() {
+            Some(trace) if trace.version >= 6 => None,
+            _ => u32::try_from(self.pid()).ok(),
+        };
+        crate::activity_path(self.activity_id()?, pid)
+    }
+
     /// The activity that caused it, if any.
     pub fn related_activity_id(&self) -> Option<Guid> {
         if !self.header.related_activity_id.is_empty() {

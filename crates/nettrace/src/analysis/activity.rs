@@ -190,14 +190,13 @@ impl ActivityTracker {
         keys: Vec<Key>,
         fields: Vec<FieldText>,
     ) -> ActivityStep {
-        let id = event.activity_id();
         let time = event.time();
         let pid = event.pid();
         let activity = Activity {
             provider: event.provider().into(),
             name: base.into(),
-            id,
-            path: id.and_then(|id| crate::activity_path(id, u32::try_from(pid).ok())),
+            id: event.activity_id(),
+            path: event.activity_path(),
             parent: event.related_activity_id(),
             pid,
             start_tid: event.tid(),

@@ -61,6 +61,25 @@ fn activities_are_paired_over_threads_by_their_ids() {
     assert!(ids.iter().all(|id| id % 10 < 4), "k goes from 0 to 3");
 }
 
+/// The checksum of an id has the number of the process in its container.
+#[test]
+fn activities_in_containers_have_paths() {
+    let mut stream = assemble::V6::new();
+    // Size, index, process id 4242, thread id.
+    stream.block(6, &[6, 0, 1, 2, 0x92, 0x21, 3, 11]);
+    declare(&mut stream, &[("Own", 1, 0, "WorkStart", &[])]);
+    // The numbers 1 and 2, and the checksum with process 1.
+    let checksum = (0x12 + 0x599d_99ad_u32) ^ 1;
+    let id = [&[0x12][..], &[0; 11], &checksum.to_le_bytes()].concat();
+    // A list of one label: the activity.
+    stream.block(8, &[&[1, 0, 0, 0, 1, 0, 0, 0, 1 | 0x80][..], &id].concat());
+    stream.compressed(&assemble::blob(&[0xd7, 1, 0, 0, 0, 1, 5, 1], &[]));
+    let (stream, mut tracker) = (stream.end(), ActivityTracker::new());
+    Reader::new(&stream[..]).for_each(|event| assert!(tracker.push(&event).is_none())).unwrap();
+    let open: Vec<_> = tracker.open().map(|open| (open.pid, open.path.as_deref())).collect();
+    assert_eq!(open, [(4_242, Some("//1/2"))]);
+}
+
 /// 262 144 are kept open.
 #[test]
 fn the_oldest_of_too_many_activities_make_room() {

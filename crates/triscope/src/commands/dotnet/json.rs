@@ -32,7 +32,7 @@ pub(crate) fn event(event: &Event<'_>, methods: Option<&MethodMap>) -> serde_jso
     };
     if let Some(id) = event.activity_id() {
         set("activity_id", id.to_string().into());
-        if let Some(path) = nettrace::activity_path(id, u32::try_from(event.pid()).ok()) {
+        if let Some(path) = event.activity_path() {
             set("activity_path", path.into());
         }
     }
