@@ -426,6 +426,7 @@ fn event_counter(event: &Event<'_>) -> Option<Counter> {
         Some(increment) => (CounterKind::Rate, increment),
         None => (CounterKind::Gauge, float("Mean")?),
     };
+    let count = get("Count").and_then(|v| v.as_u64());
     Some(Counter {
         time: event.time(),
         collection: None,
@@ -441,8 +442,9 @@ fn event_counter(event: &Event<'_>) -> Option<Counter> {
         kind,
         value,
         interval_seconds: float("IntervalSec"),
-        count: get("Count").and_then(|v| v.as_u64()),
-        range: float("Min").zip(float("Max")),
+        count,
+        // Without values, the least is infinity and the greatest minus infinity.
+        range: float("Min").zip(float("Max")).filter(|_| count != Some(0)),
         quantiles: Vec::new(),
     })
 }

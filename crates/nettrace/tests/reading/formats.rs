@@ -653,6 +653,26 @@ fn the_metadata_of_event_counters_are_tags() {
     }
 }
 
+#[test]
+fn an_event_counter_without_values_has_no_range() {
+    const DOUBLE: u32 = 14;
+    let numbers = [(DOUBLE, "Mean"), (INT, "Count"), (DOUBLE, "Min"), (DOUBLE, "Max")];
+    let fields = fields_v4(&[&[(STRING, "Name")][..], &numbers].concat());
+    for (count, min, max, range) in
+        [(0_i32, f64::INFINITY, f64::NEG_INFINITY, None), (2, 1.0, 3.0, Some((1.0, 3.0)))]
+    {
+        let [mean, min, max] = [0.0, min, max].map(f64::to_le_bytes);
+        let payload = [&utf16z("n")[..], &mean, &count.to_le_bytes(), &min, &max].concat();
+        let bytes = assemble::v4_named("Own", 1, "EventCounters", &fields, &payload);
+        let (mut tracker, mut seen) = (CounterTracker::new(), Vec::new());
+        parse(&bytes, Order::Time, |item| {
+            let Item::Event(event) = item else { return };
+            seen.extend(tracker.push(&event).map(|counter| (counter.count, counter.range)));
+        });
+        assert_eq!(seen, [(Some(count as u64), range)]);
+    }
+}
+
 /// The values of an event of a meter, and the number of those that were not decoded.
 fn meter(name: &str, fields: &[(&str, u32)], payload: &[u8]) -> (Vec<Counter>, u64) {
     let mut tracker = CounterTracker::new();
