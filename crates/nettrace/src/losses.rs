@@ -4,11 +4,12 @@ use trace_common::{Limits, Timestamp};
 
 use crate::table_space;
 
-/// Events of one thread that the writer dropped because its buffers were full.
+/// Events of one thread that are missing: the writer dropped them because its buffers were full, or they were in a
+/// damaged block ([`Stats::damaged_blocks`](crate::Stats::damaged_blocks)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Loss {
-    /// The thread that tried to write them: a thread id, in version 6 a thread index.
+    /// The thread that wrote them, or tried to: a thread id, in version 6 a thread index.
     pub capture_thread: u64,
     /// Number of events.
     pub count: u64,

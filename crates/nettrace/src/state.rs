@@ -24,7 +24,8 @@ pub struct Stats {
     pub stacks: u64,
     /// Sequence points.
     pub sequence_points: u64,
-    /// Events that the writer dropped, by the gaps in the sequence numbers of each thread.
+    /// Events that are missing, by the gaps in the sequence numbers of each thread: the writer dropped them, or they
+    /// were in a damaged block.
     pub lost: u64,
     /// Events without metadata.
     pub events_without_metadata: u64,

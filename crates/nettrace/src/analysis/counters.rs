@@ -58,7 +58,7 @@ pub struct Counter {
     pub interval_seconds: Option<f64>,
     /// Number of values, if the event has it. Of a histogram of .NET 6 and 7, only 0 is known.
     pub count: Option<u64>,
-    /// Smallest and greatest value, if the event has them.
+    /// Smallest and greatest value, if there are values and the event has them.
     pub range: Option<(f64, f64)>,
     /// Quantiles and their values, for a meter's histogram. Those of
     /// [`CounterKind::ExponentialHistogram`] are computed here: each is the geometric middle of its bucket.
