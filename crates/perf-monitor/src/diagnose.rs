@@ -307,6 +307,7 @@ pub(crate) fn open(
             return OpenErrorReason::NotOnCpu(cpu);
         }
     }
+    let is_of_cgroup = matches!(attempt.target, Target::Cgroup { .. });
     match errno {
         Errno::ACCESS | Errno::PERM if !exists(attempt) => OpenErrorReason::NoSuchEvent,
         Errno::ACCESS | Errno::PERM => {
@@ -332,50 +333,55 @@ pub(crate) fn open(
         // Only kprobes: `create_local_trace_kprobe` in kernel/trace/trace_kprobe.c.
         Errno::ADDRNOTAVAIL => OpenErrorReason::AmbiguousProbePoint,
         Errno::BUSY => OpenErrorReason::Busy,
-        Errno::NOENT if matches!(attempt.target, Target::Cgroup { .. }) => OpenErrorReason::Cgroup,
-        Errno::BADF if matches!(attempt.target, Target::Cgroup { .. }) => OpenErrorReason::Cgroup,
+        // Also that of an event that the machine lacks, which the kernel looks up first.
+        Errno::NOENT if is_of_cgroup && exists(attempt) => OpenErrorReason::Cgroup,
+        Errno::BADF if is_of_cgroup => OpenErrorReason::Cgroup,
         Errno::NODEV => match cpu {
             Some(cpu) if !system::online_cpus().contains(&cpu) => OpenErrorReason::OfflineCpu(cpu),
             _ => OpenErrorReason::NoSuchEvent,
         },
         Errno::INVAL | Errno::TOOBIG | Errno::OPNOTSUPP | Errno::NOENT => {
-            if let Some(cpu) = cpu.filter(|cpu| !system::is_possible_cpu(*cpu)) {
-                return OpenErrorReason::NoSuchCpu(cpu);
-            }
-            if is_of_cpus_alone(errno, attempt.target, || pmu::is_shared(attr.type_)) {
-                return OpenErrorReason::NotOnTasks;
-            }
-            if attr.freq() {
-                if let Some(max) = system::max_sample_rate() {
-                    if i128::from(attr.sample_period) > i128::from(max) {
-                        return OpenErrorReason::SampleRate { asked: attr.sample_period, max };
-                    }
-                }
-            }
-            if attempt.group.is_some() {
-                let alone = Attempt { group: None, flags: 0, ..*attempt };
-                if alone.opens_with(|_| {}) {
-                    return OpenErrorReason::Group;
-                }
-            }
-            if errno == Errno::NOENT {
-                let probe = attempt.path.is_some();
-                return if probe {
-                    OpenErrorReason::NoSuchProbePoint
-                } else {
-                    OpenErrorReason::NoSuchEvent
-                };
-            }
-            if let Some(reason) = probe_offset(attempt) {
-                return reason;
-            }
-            if is_impossible_cache_event(attempt) {
-                return OpenErrorReason::NoSuchEvent;
-            }
-            refused_fields(attempt).map_or(OpenErrorReason::Unknown, OpenErrorReason::Fields)
+            not_supported(attempt, errno)
         }
         _ => OpenErrorReason::Unknown,
     }
+}
+
+/// The meaning of an errno that the kernel has for an event that it does not support.
+fn not_supported(attempt: &Attempt<'_>, errno: Errno) -> OpenErrorReason {
+    let attr = &attempt.attr;
+    if let Some(cpu) = attempt.target.cpu().filter(|cpu| !system::is_possible_cpu(*cpu)) {
+        return OpenErrorReason::NoSuchCpu(cpu);
+    }
+    if is_of_cpus_alone(errno, attempt.target, || pmu::is_shared(attr.type_)) {
+        return OpenErrorReason::NotOnTasks;
+    }
+    if attr.freq() {
+        if let Some(max) = system::max_sample_rate() {
+            if i128::from(attr.sample_period) > i128::from(max) {
+                return OpenErrorReason::SampleRate { asked: attr.sample_period, max };
+            }
+        }
+    }
+    if attempt.group.is_some() {
+        let alone = Attempt { group: None, flags: 0, ..*attempt };
+        if alone.opens_with(|_| {}) {
+            return OpenErrorReason::Group;
+        }
+    }
+    if errno == Errno::NOENT {
+        return match attempt.path {
+            Some(_) => OpenErrorReason::NoSuchProbePoint,
+            None => OpenErrorReason::NoSuchEvent,
+        };
+    }
+    if let Some(reason) = probe_offset(attempt) {
+        return reason;
+    }
+    if is_impossible_cache_event(attempt) {
+        return OpenErrorReason::NoSuchEvent;
+    }
+    refused_fields(attempt).map_or(OpenErrorReason::Unknown, OpenErrorReason::Fields)
 }
 
 pub(crate) fn map(attr: &perf_event_attr, follows_thread: bool, errno: Errno) -> OpenErrorReason {

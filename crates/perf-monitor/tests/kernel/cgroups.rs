@@ -4,7 +4,11 @@ use crate::kernel_tests;
 use crate::monitor::while_running;
 use crate::sets::system_calls;
 use crate::support::{GETPPID, Test, TestChild, until};
-use perf_monitor::{Errno, Error, EventMonitor, Registration, RingSet, cgroup_dirs};
+use perf_monitor::{
+    Errno, Error, Event, EventMonitor, Hardware, KernelFeatures, OpenErrorReason, Registration,
+    RingSet, Target, cgroup_dirs,
+};
+use rustix::fd::AsFd;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use std::path::{Path, PathBuf};
 
@@ -31,10 +35,22 @@ impl Drop for Cgroup {
     }
 }
 
+/// The cgroup is not the reason.
+fn an_event_that_the_machine_lacks_is_named(dir: &Path) {
+    if KernelFeatures::probe().hardware {
+        return;
+    }
+    let dir = std::fs::File::open(dir).unwrap();
+    let target = Target::Cgroup { dir: dir.as_fd(), cpu: 0 };
+    let error = Event::hardware(Hardware::CpuCycles).builder().open(target).unwrap_err();
+    assert_eq!(error.reason(), Some(&OpenErrorReason::NoSuchEvent), "{error}");
+}
+
 /// Counts the calls of two cgroups with one set each, and with one of both.
 fn only_members_are_measured(t: &Test, parent: &Path) -> Result<(), crate::support::Skip> {
     const CALLS: [usize; 3] = [300, 50, 1000];
     let (first, second) = (Cgroup::create(parent, "one"), Cgroup::create(parent, "two"));
+    an_event_that_the_machine_lacks_is_named(&first.0);
     let event = system_calls(t)?;
     let open = |dirs: &[&Path]| {
         let mut builder = RingSet::builder().pages(64);
