@@ -715,23 +715,31 @@ impl Waker {
         Ok(Readiness { readable, hung_up })
     }
 
-    /// Collects the reports of the rings. Returns whether one is readable.
+    /// Collects the reports of the rings: all of them, as one that is left wakes nobody again. Returns
+    /// whether a ring is readable.
     fn collect(&mut self) -> Result<bool> {
-        let mut events = Vec::with_capacity(64);
-        let buffer = rustix::buffer::spare_capacity(&mut events);
-        match epoll::wait(&*self.epoll, buffer, Some(&Timespec::default())) {
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(errno) => return Err(Error::System { call: "epoll_wait", errno }),
-        }
-        let mut is_readable = false;
-        for event in events {
-            let (flags, data) = (event.flags, event.data);
-            is_readable |= flags.contains(epoll::EventFlags::IN);
-            if flags.intersects(epoll::EventFlags::HUP | epoll::EventFlags::ERR) {
-                self.hung_up.insert(data.u64());
+        let (mut is_readable, mut room) = (false, 64);
+        loop {
+            let mut events = Vec::with_capacity(room);
+            let buffer = rustix::buffer::spare_capacity(&mut events);
+            match epoll::wait(&*self.epoll, buffer, Some(&Timespec::default())) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(errno) => return Err(Error::System { call: "epoll_wait", errno }),
             }
+            let is_full = events.len() == events.capacity();
+            for event in events {
+                let (flags, data) = (event.flags, event.data);
+                is_readable |= flags.contains(epoll::EventFlags::IN);
+                if flags.intersects(epoll::EventFlags::HUP | epoll::EventFlags::ERR) {
+                    self.hung_up.insert(data.u64());
+                }
+            }
+            if !is_full {
+                return Ok(is_readable);
+            }
+            // A call has one report of each event. This ends, however often rings wake meanwhile.
+            room *= 2;
         }
-        Ok(is_readable)
     }
 }
 
