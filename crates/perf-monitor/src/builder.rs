@@ -287,7 +287,8 @@ impl EventBuilder {
     ///
     /// # Errors
     ///
-    /// [`Error::Open`] with the rejected field and a remedy; [`Error::PeriodTooShort`].
+    /// [`Error::Open`] with the rejected field and a remedy; [`Error::PeriodTooShort`]; [`Error::File`] for a
+    /// [`Probe`](crate::probe::Probe) whose file was replaced since.
     pub fn open(&self, target: Target<'_>) -> Result<Counter> {
         self.open_in(target, None, 0)
     }
@@ -299,6 +300,7 @@ impl EventBuilder {
         flags: u64,
     ) -> Result<Counter> {
         self.check_period()?;
+        self.event.check_file()?;
         let mut attempt =
             Attempt { attr: self.attr, path: self.event.path.as_deref(), target, group, flags };
         let opened = if self.event.is_most_precise {
@@ -306,6 +308,8 @@ impl EventBuilder {
         } else {
             attempt.open()
         };
+        // Otherwise it is closed: it may be in another file.
+        self.event.check_file()?;
         match opened {
             Ok(fd) => Ok(Counter::new(fd, attempt.attr, self.event.clone(), target)),
             Err(errno) => Err(Error::Open {

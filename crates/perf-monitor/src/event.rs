@@ -4,10 +4,11 @@ use crate::builder::EventBuilder;
 use crate::error::{Error, Result};
 use crate::generalized::{self, Cache, CacheOp, CacheResult, Hardware, Software};
 use crate::pmu::Pmu;
+use crate::probe;
 use crate::system;
 use crate::tracefs::Tracefs;
 use perf_sys::*;
-use std::ffi::CString;
+use std::ffi::{CString, OsStr};
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -32,6 +33,8 @@ pub struct Event {
     pub(crate) config: [u64; 5],
     pub(crate) bp_type: u32,
     pub(crate) path: Option<CString>,
+    /// Device and inode of the file that the offset of a uprobe is of.
+    pub(crate) file: Option<(u64, u64)>,
     /// Bits of [`perf_event_attr::flags`] that modifiers such as `:u` set.
     pub(crate) flags: u64,
     /// `:P`: the highest `precise_ip` that the kernel accepts.
@@ -92,6 +95,7 @@ impl Event {
             config: [config, 0, 0, 0, 0],
             bp_type: 0,
             path: None,
+            file: None,
             flags: 0,
             is_most_precise: false,
             unit: EventUnit::default(),
@@ -216,7 +220,7 @@ impl Event {
         // The kernel opens the file again, and reports one that it cannot probe.
         #[cfg(feature = "symbols")]
         if let Some(opened) = FoundFile::find(file).ok().and_then(|found| found.open().ok()) {
-            crate::probe::check_return(&opened, file, &format!("{offset:#x}"))?;
+            probe::check_return(&opened, file, &format!("{offset:#x}"))?;
         }
         Self::probe_of_file(file, offset, true)
     }
@@ -483,6 +487,12 @@ impl Event {
             | PERF_COUNT_SW_CGROUP_SWITCHES => WithoutKernel::Nothing,
             _ => WithoutKernel::UserSpace,
         }
+    }
+
+    /// Whether its offset is still of the file that the kernel will probe.
+    pub(crate) fn check_file(&self) -> Result<()> {
+        let (Some(path), Some(id)) = (&self.path, self.file) else { return Ok(()) };
+        probe::check_file(Path::new(OsStr::from_bytes(path.to_bytes())), id)
     }
 
     /// Options for counting or sampling it.

@@ -330,7 +330,9 @@ impl ProbeBuilder {
             let [place] = resolved.places.as_slice() else { return None };
             return (!file.is_descriptor).then(|| {
                 let (counter, at_return) = (place.semaphore.unwrap_or(0), self.kind.is_return());
-                Event::uprobe_at(&file.name, place.offset, at_return, counter)
+                let mut event = Event::uprobe_at(&file.name, place.offset, at_return, counter)?;
+                event.file = Some(file.id);
+                Ok(event)
             });
         }
         let Point::Kernel(location) = &self.point else { return None };

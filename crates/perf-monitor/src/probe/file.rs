@@ -20,7 +20,7 @@ pub(super) struct ProbedFile {
     /// Whether the name is only valid as long as the file is open.
     pub(super) is_descriptor: bool,
     /// Device and inode.
-    id: (u64, u64),
+    pub(super) id: (u64, u64),
 }
 
 impl ProbedFile {
@@ -61,12 +61,17 @@ impl ProbedFile {
 
     /// Whether the name still means the file.
     pub(super) fn check(&self) -> Result<()> {
-        if self.is_descriptor || is_file(&self.name, self.id) {
-            return Ok(());
-        }
-        let error = std::io::Error::other("the file was replaced while it was probed");
-        Err(Error::file(&self.path, error))
+        if self.is_descriptor { Ok(()) } else { check_file(Path::new(&self.name), self.id) }
     }
+}
+
+/// Whether a name still means the file with this device and inode.
+pub(crate) fn check_file(name: &Path, id: (u64, u64)) -> Result<()> {
+    if is_file(name, id) {
+        return Ok(());
+    }
+    let error = std::io::Error::other("the file was replaced after the probe was looked up in it");
+    Err(Error::file(name, error))
 }
 
 /// The name of an open file.
@@ -75,7 +80,7 @@ fn descriptor(file: &File) -> String {
 }
 
 /// Whether a name is that of the file with this device and inode.
-fn is_file(name: &str, id: (u64, u64)) -> bool {
+fn is_file(name: impl AsRef<Path>, id: (u64, u64)) -> bool {
     std::fs::metadata(name).is_ok_and(|metadata| (metadata.dev(), metadata.ino()) == id)
 }
 

@@ -78,6 +78,7 @@ pub(crate) use elf::check_return;
 #[cfg(feature = "symbols")]
 pub use elf::{ElfFile, Function};
 pub use fetch::{Fetch, FetchType};
+pub(crate) use file::check_file;
 pub use usdt::{UsdtArgument, UsdtProbe};
 
 use crate::Tracefs;

@@ -281,6 +281,23 @@ kernel_tests! {
         }
     }
 
+    fn a_probe_of_a_file_that_was_replaced_is_refused(t) {
+        t.root()?;
+        if perf_monitor::Pmu::open("uprobe").is_err() {
+            return Err(t.refused("no PMU uprobe (CONFIG_UPROBE_EVENTS)"));
+        }
+        let dir = testkit::directory::Directory::new("perf-probe-");
+        let (program, newer) = (dir.join("program"), dir.join("newer"));
+        for file in [&program, &newer] {
+            std::fs::write(file, [0u8; 64]).unwrap();
+        }
+        let probe = Probe::uprobe(&program, 16u64).interface(ProbeInterface::Pmu).create().unwrap();
+        probe.builder().open(Target::ThisThread).unwrap();
+        std::fs::rename(newer, program).unwrap();
+        let error = probe.builder().open(Target::ThisThread).unwrap_err();
+        assert!(error.to_string().contains("the file was replaced"), "{error}");
+    }
+
     fn unknown_and_ambiguous_functions_are_explained(t) {
         t.root()?;
         let error = Probe::uprobe(EXE, "kernel::probes::callde").create().unwrap_err();
