@@ -122,9 +122,7 @@ impl Tracefs {
         }
         let dir = self.root.join("events").join(system);
         match directories(&dir) {
-            Err(Error::File { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
-                Err(self.unknown(system, ""))
-            }
+            Err(error) if is_missing(&error) => Err(self.unknown(system, "")),
             other => other,
         }
     }
@@ -137,8 +135,11 @@ impl Tracefs {
     pub fn events(&self) -> Result<Vec<String>> {
         let mut all = Vec::new();
         for system in self.systems()? {
-            let names = self.events_of(&system)?;
-            all.extend(names.into_iter().map(|name| format!("{system}:{name}")));
+            match directories(&self.root.join("events").join(&system)) {
+                // The group of a probe that was removed meanwhile.
+                Err(error) if is_missing(&error) => {}
+                names => all.extend(names?.into_iter().map(|name| format!("{system}:{name}"))),
+            }
         }
         Ok(all)
     }
@@ -237,6 +238,10 @@ fn is_name(name: &str) -> bool {
     !name.is_empty() && !name.starts_with('.') && !name.contains('/') && !name.contains('\0')
 }
 
+fn is_missing(error: &Error) -> bool {
+    matches!(error, Error::File { source, .. } if source.kind() == std::io::ErrorKind::NotFound)
+}
+
 fn directories(dir: &Path) -> Result<Vec<String>> {
     let mut names = Vec::new();
     for entry in std::fs::read_dir(dir).map_err(|e| Error::file(dir, e))? {
@@ -295,6 +300,18 @@ mod tests {
         for (system, name) in [("..", "x"), ("sched", ".."), ("a/b", "c"), ("", "")] {
             assert!(matches!(tracefs.event(system, name), Err(Error::UnknownEvent { .. })));
         }
+    }
+
+    #[test]
+    fn directories_that_are_no_systems_have_no_events() {
+        let root = testkit::directory::Directory::new("perf-tracefs-");
+        for dir in ["events/.git", "events/a/b"] {
+            std::fs::create_dir_all(root.join(dir)).unwrap();
+        }
+        let tracefs = Tracefs::at(root.path());
+        assert_eq!(tracefs.events().unwrap(), ["a:b"]);
+        let error = tracefs.events_of(".git").unwrap_err();
+        assert!(matches!(error, Error::UnknownEvent { .. }), "{error}");
     }
 
     #[test]
