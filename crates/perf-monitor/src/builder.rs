@@ -316,7 +316,7 @@ impl EventBuilder {
                 event: self.event.name.clone(),
                 target: target.to_string(),
                 errno,
-                reason: diagnose::open(&attempt, self.event.without_kernel(), errno),
+                reason: diagnose::open(&attempt, &self.event, errno),
             }),
         }
     }

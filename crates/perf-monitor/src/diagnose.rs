@@ -1,6 +1,6 @@
 //! Finds the meaning of an errno of `perf_event_open(2)` or `mmap(2)` with further calls.
 
-use crate::event::WithoutKernel;
+use crate::event::{Event, WithoutKernel};
 use crate::refusal::{Field, OpenErrorReason};
 use crate::{Pmu, Target, pmu, system};
 use perf_sys::*;
@@ -233,23 +233,39 @@ fn probe_offset(attempt: &Attempt<'_>) -> Option<OpenErrorReason> {
 }
 
 /// The highest `perf_event_paranoid` at which the kernel allows this without capabilities.
-fn allowed_at(attempt: &Attempt<'_>) -> Option<i64> {
+fn allowed_at(attempt: &Attempt<'_>, event: &Event) -> Option<i64> {
     let attr = &attempt.attr;
-    let raw_tracepoint =
-        attr.type_ == PERF_TYPE_TRACEPOINT && attr.sample_type & PERF_SAMPLE_RAW != 0;
+    let is_cpu_wide = attempt.target.is_cpu_wide();
+    let raw_tracepoint = attr.type_ == PERF_TYPE_TRACEPOINT
+        && attr.sample_type & PERF_SAMPLE_RAW != 0
+        && (is_cpu_wide || !event.has_raw_data_of_user_space());
     // A kprobe at an address has no path.
     let is_kprobe = || Pmu::open("kprobe").is_ok_and(|pmu| pmu.type_() == attr.type_);
-    if attempt.path.is_some() || is_kprobe() {
+    if attempt.path.is_some() || attr.namespaces() || is_kprobe() {
         None
     } else if raw_tracepoint {
         Some(-1)
-    } else if attempt.target.is_cpu_wide() {
+    } else if is_cpu_wide {
         Some(0)
-    } else if !attr.exclude_kernel() {
+    } else if has_kernel(attr) {
         Some(1)
     } else {
         Some(2)
     }
+}
+
+/// Whether an event counts the kernel, or its samples show it: `perf_allow_kernel` in
+/// kernel/events/core.c.
+fn has_kernel(attr: &perf_event_attr) -> bool {
+    let levels = attr.branch_sample_type & PERF_SAMPLE_BRANCH_PLM_ALL;
+    let has_branches = match levels {
+        // The branches of the levels of the event.
+        0 => !attr.exclude_hv(),
+        _ => levels != PERF_SAMPLE_BRANCH_USER,
+    };
+    !attr.exclude_kernel()
+        || attr.sample_type & PERF_SAMPLE_PHYS_ADDR != 0
+        || (attr.sample_type & PERF_SAMPLE_BRANCH_STACK != 0 && has_branches)
 }
 
 /// The user of a thread, if it differs from this thread's user and this thread may not monitor
@@ -285,11 +301,7 @@ fn is_blocked() -> Option<OpenErrorReason> {
     }
 }
 
-pub(crate) fn open(
-    attempt: &Attempt<'_>,
-    without_kernel: WithoutKernel,
-    errno: Errno,
-) -> OpenErrorReason {
+pub(crate) fn open(attempt: &Attempt<'_>, event: &Event, errno: Errno) -> OpenErrorReason {
     let attr = &attempt.attr;
     let cpu = attempt.target.cpu();
     if matches!(errno, Errno::ACCESS | Errno::PERM | Errno::NOSYS) {
@@ -314,11 +326,11 @@ pub(crate) fn open(
             // An event of the kernel alone would count nothing.
             let user_space_alone_is_allowed = !attr.exclude_kernel()
                 && !attr.exclude_user()
-                && without_kernel != WithoutKernel::Nothing
+                && event.without_kernel() != WithoutKernel::Nothing
                 && attempt.opens_with(user_space_only);
             OpenErrorReason::Privilege {
                 paranoid: system::paranoid_level(),
-                allowed_at: allowed_at(attempt),
+                allowed_at: allowed_at(attempt, event),
                 user_space_alone_is_allowed,
                 held_in_user_namespace: system::is_privileged_in_vain(),
             }

@@ -489,6 +489,12 @@ impl Event {
         }
     }
 
+    /// Of a tracepoint: whether its raw data on threads needs no privilege, as that of system calls and
+    /// uprobes (`TRACE_EVENT_FL_CAP_ANY` of the kernel).
+    pub(crate) fn has_raw_data_of_user_space(&self) -> bool {
+        self.is_at_user_registers || self.name.starts_with("raw_syscalls:")
+    }
+
     /// Whether its offset is still of the file that the kernel will probe.
     pub(crate) fn check_file(&self) -> Result<()> {
         let (Some(path), Some(id)) = (&self.path, self.file) else { return Ok(()) };

@@ -51,6 +51,10 @@
 //! | 2 (the kernel's default) | ✓ | | | |
 //! | 3, 4 (Debian, Ubuntu) | | | | |
 //!
+//! On own threads, raw data of system calls and uprobes needs no more than their counts. Physical addresses
+//! and branches of the kernel in samples are as counts with the kernel. Records of namespaces need the
+//! capability at every level.
+//!
 //! Names and fields of tracepoints need a readable tracefs ([`Tracefs`]), which is root's by
 //! default. Kprobes need `CAP_PERFMON`, uprobes `CAP_SYS_ADMIN`. The pages of rings count as locked
 //! memory ([`mlock_kb`]). Errors name the remedy.

@@ -1,12 +1,13 @@
 use crate::kernel_tests;
 use crate::support::{TestChild, as_nobody, until};
 use perf_monitor::{
-    BreakpointAccess, Errno, Error, Event, Field, Hardware, KernelFeatures, KernelVersion,
-    OpenErrorReason, Pmu, SampleFlags, Software, Target, Tracefs, WithoutKernel, paranoid_level,
+    BranchFlags, BreakpointAccess, Counter, Errno, Error, Event, EventBuilder, Field, Hardware,
+    KernelFeatures, KernelVersion, OpenErrorReason, Pmu, SampleFlags, Software, Target, Tracefs,
+    WithoutKernel, paranoid_level,
 };
 use std::collections::BTreeMap;
 
-fn dummy() -> perf_monitor::EventBuilder {
+fn dummy() -> EventBuilder {
     Event::software(Software::Dummy).builder()
 }
 
@@ -44,31 +45,65 @@ pub(crate) fn run_out_of_files() {
     }
 }
 
+/// What a user without capabilities opens at the `perf_event_paranoid` of `level`: it is allowed up to that of
+/// `allowed`. `user_alone`: at level 2, without the kernel, too.
+#[track_caller]
+fn check_level(
+    what: &str,
+    result: Result<Counter, Error>,
+    (level, allowed): (i64, i64),
+    user_alone: bool,
+) {
+    if level <= allowed {
+        return drop(result.unwrap_or_else(|e| panic!("{what} at level {level}: {e}")));
+    }
+    let error = result.expect_err(what);
+    let Some(OpenErrorReason::Privilege {
+        paranoid,
+        allowed_at,
+        user_space_alone_is_allowed,
+        held_in_user_namespace: false,
+    }) = error.reason()
+    else {
+        panic!("{what} at level {level}: {error}")
+    };
+    assert_eq!((*paranoid, *allowed_at), (Some(level), Some(allowed)), "{what}");
+    let user_alone = user_alone && level == 2;
+    assert_eq!(*user_space_alone_is_allowed, user_alone, "{what} at level {level}");
+    // Where a patch of the kernel refuses all events, CAP_PERFMON has no effect.
+    let capability = if level <= 2 { "CAP_PERFMON" } else { "CAP_SYS_ADMIN" };
+    let remedy = format!("sysctl kernel.perf_event_paranoid={allowed}) or {capability}");
+    assert!(error.to_string().contains(&remedy), "{error}");
+}
+
+/// What the samples of a user without capabilities can have at this `perf_event_paranoid`.
+fn unprivileged_samples(level: i64, call: &Event) {
+    let check = |what: &str, builder: &EventBuilder, allowed: i64| {
+        check_level(what, builder.open(Target::ThisThread), (level, allowed), false);
+    };
+    let raw = call.builder().sample_period(1).sample(SampleFlags::RAW);
+    check("raw data of a system call", &raw, 1);
+    let raw = raw.exclude_kernel(true).exclude_hv(true);
+    check("raw data of a system call in user space", &raw, 2);
+    check_level("raw data of a CPU", raw.open(Target::Cpu(0)), (level, -1), false);
+    let faults = Event::software(Software::PageFaults).builder().sample_period(1);
+    let faults = faults.exclude_kernel(true);
+    check("physical addresses", &faults.clone().sample(SampleFlags::PHYS_ADDR), 1);
+    // Where they are allowed, the PMU refuses them.
+    if level > 1 {
+        let branches = faults.sample(SampleFlags::BRANCH_STACK).branches(BranchFlags::ANY);
+        check("branches of the hypervisor", &branches, 1);
+        let branches = branches.branches(BranchFlags::ANY | BranchFlags::KERNEL);
+        check("branches of the kernel", &branches.exclude_hv(true), 1);
+    }
+}
+
 /// What a user without capabilities may open at this `perf_event_paranoid`, and the error otherwise.
 fn unprivileged(level: i64, switch: &Event, of_root: u32) {
-    let check = |what: &str, result: Result<perf_monitor::Counter, Error>, allowed: i64| {
-        if level <= allowed {
-            return drop(result.unwrap_or_else(|e| panic!("{what} at level {level}: {e}")));
-        }
-        let error = result.expect_err(what);
-        let Some(OpenErrorReason::Privilege {
-            paranoid,
-            allowed_at,
-            user_space_alone_is_allowed,
-            held_in_user_namespace: false,
-        }) = error.reason()
-        else {
-            panic!("{what} at level {level}: {error}")
-        };
-        assert_eq!((*paranoid, *allowed_at), (Some(level), Some(allowed)), "{what}");
-        let kernel_alone = allowed == 1 && level == 2;
-        assert_eq!(*user_space_alone_is_allowed, kernel_alone, "{what} at level {level}");
-        // Where a patch of the kernel refuses all events, CAP_PERFMON has no effect.
-        let capability = if level <= 2 { "CAP_PERFMON" } else { "CAP_SYS_ADMIN" };
-        let remedy = format!("sysctl kernel.perf_event_paranoid={allowed}) or {capability}");
-        assert!(error.to_string().contains(&remedy), "{error}");
+    let check = |what: &str, result: Result<Counter, Error>, allowed: i64| {
+        check_level(what, result, (level, allowed), allowed == 1);
     };
-    let user = |builder: perf_monitor::EventBuilder| builder.exclude_kernel(true).exclude_hv(true);
+    let user = |builder: EventBuilder| builder.exclude_kernel(true).exclude_hv(true);
     let faults = || Event::software(Software::PageFaults).builder();
     let raw = user(switch.builder()).sample_period(1).sample(SampleFlags::RAW);
     check("raw data of a tracepoint", raw.open(Target::ThisThread), -1);
@@ -100,12 +135,17 @@ fn unprivileged(level: i64, switch: &Event, of_root: u32) {
     }
     assert!(!features.privileged && features.paranoid == Some(level));
     assert_eq!(features.refused.is_some(), level > 2, "{features:?}");
-    // Probes are for no level.
+    // Probes and namespaces are for no level.
     let probe = Event::uprobe("/proc/self/exe", 4096).unwrap();
-    let error = user(probe.builder()).open(Target::ThisThread).unwrap_err();
-    let reason = error.reason();
-    assert!(matches!(reason, Some(OpenErrorReason::Privilege { allowed_at: None, .. })), "{error}");
-    assert!(error.to_string().contains("CAP_SYS_ADMIN"), "{error}");
+    for builder in [probe.builder(), dummy().namespaces(true)] {
+        let error = user(builder).open(Target::ThisThread).unwrap_err();
+        let reason = error.reason();
+        assert!(
+            matches!(reason, Some(OpenErrorReason::Privilege { allowed_at: None, .. })),
+            "{error}"
+        );
+        assert!(error.to_string().contains("CAP_SYS_ADMIN"), "{error}");
+    }
     if level > 2 {
         return;
     }
@@ -306,6 +346,7 @@ kernel_tests! {
     fn errors_name_the_privilege_that_helps(t) {
         t.tracefs()?;
         let switch = Event::tracepoint("sched", "sched_switch").unwrap();
+        let call = Event::tracepoint("raw_syscalls", "sys_enter").unwrap();
         let knob = "/proc/sys/kernel/perf_event_paranoid";
         let own = paranoid_level().unwrap();
         // Every level on a machine that is ours alone.
@@ -314,10 +355,13 @@ kernel_tests! {
             if *level != paranoid_level().unwrap() {
                 std::fs::write(knob, level.to_string()).unwrap();
             }
-            let (level, switch) = (*level, switch.clone());
+            let (level, switch, call) = (*level, switch.clone(), call.clone());
             let child = TestChild::start("getppid 1"); // of root
             let tid = child.tid;
-            as_nobody(move || unprivileged(level, &switch, tid));
+            as_nobody(move || {
+                unprivileged(level, &switch, tid);
+                unprivileged_samples(level, &call);
+            });
             child.go();
         }
         if levels.len() > 1 {
