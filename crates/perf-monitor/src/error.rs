@@ -1,7 +1,7 @@
 use crate::errno::{self, Errno};
 use crate::refusal::OpenErrorReason;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use trace_common::{ReadError, ReadErrorKind};
 
 /// A result with this crate's [`Error`].
@@ -226,7 +226,7 @@ pub enum Error {
     )]
     NoTracefs,
     /// A file of procfs, sysfs or tracefs could not be read or written.
-    #[error("{}: {source}{}", path.display(), PermissionHint(source))]
+    #[error("{}: {source}{}", path.display(), PermissionHint(path, source))]
     File {
         /// The file.
         path: PathBuf,
@@ -457,16 +457,47 @@ impl fmt::Display for NearMatches<'_> {
     }
 }
 
-struct PermissionHint<'a>(&'a std::io::Error);
+/// Whether this crate reads a file of tracefs by such a path, wherever that is mounted.
+fn is_in_tracefs(path: &Path) -> bool {
+    const NAMES: [&str; 5] =
+        ["events", "kprobe_events", "uprobe_events", "kprobe_profile", "uprobe_profile"];
+    path.iter().any(|part| NAMES.iter().any(|name| part == *name))
+}
+
+struct PermissionHint<'a>(&'a Path, &'a std::io::Error);
 
 impl fmt::Display for PermissionHint<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.0.kind() == std::io::ErrorKind::PermissionDenied {
+        let Self(path, error) = self;
+        if error.kind() == std::io::ErrorKind::PermissionDenied && is_in_tracefs(path) {
             f.write_str(
                 " (by default only root may read tracefs: run as root, or mount it with \
                  -o remount,gid=GROUP,mode=0750)",
             )?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_remedy_for_tracefs_is_of_its_files_alone() {
+        let remedy = |path: &str, kind: std::io::ErrorKind| {
+            Error::file(path, kind.into()).to_string().contains("only root may read tracefs")
+        };
+        for path in [
+            "/sys/kernel/tracing/events/sched/sched_switch/id",
+            "/sys/kernel/debug/tracing/uprobe_events",
+            "/mnt/kprobe_profile",
+        ] {
+            assert!(remedy(path, std::io::ErrorKind::PermissionDenied), "{path}");
+            assert!(!remedy(path, std::io::ErrorKind::NotFound), "{path}");
+        }
+        for path in ["/root/app", "/sys/fs/cgroup/x", "/proc/1/root"] {
+            assert!(!remedy(path, std::io::ErrorKind::PermissionDenied), "{path}");
+        }
     }
 }
