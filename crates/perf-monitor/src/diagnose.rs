@@ -89,6 +89,9 @@ macro_rules! removable {
     };
 }
 
+const TOO_MANY_FRAMES: Field =
+    Field { name: "sample_max_stack above kernel.perf_event_max_stack", since: "" };
+
 /// Newest first: if several fields cause the error, the newest are reported.
 const REMOVABLE: &[Removable] = removable! {
     word config4 "7.2";
@@ -128,7 +131,7 @@ const REMOVABLE: &[Removable] = removable! {
     sample PERF_SAMPLE_STACK_USER "";
     sample PERF_SAMPLE_REGS_USER "";
     sample PERF_SAMPLE_BRANCH_STACK "";
-    sample PERF_SAMPLE_READ "6.12 with inherit";
+    sample PERF_SAMPLE_READ "6.12 with inherit and PERF_SAMPLE_TID";
     read PERF_FORMAT_GROUP "";
     flag exclude_idle set_exclude_idle "";
     flag exclude_guest set_exclude_guest "";
@@ -345,6 +348,8 @@ pub(crate) fn open(attempt: &Attempt<'_>, event: &Event, errno: Errno) -> OpenEr
         // Only kprobes: `create_local_trace_kprobe` in kernel/trace/trace_kprobe.c.
         Errno::ADDRNOTAVAIL => OpenErrorReason::AmbiguousProbePoint,
         Errno::BUSY => OpenErrorReason::Busy,
+        // Only this: `get_callchain_buffers` in kernel/events/callchain.c.
+        Errno::OVERFLOW => OpenErrorReason::Fields(vec![TOO_MANY_FRAMES]),
         // Also that of an event that the machine lacks, which the kernel looks up first.
         Errno::NOENT if is_of_cgroup && exists(attempt) => OpenErrorReason::Cgroup,
         Errno::BADF if is_of_cgroup => OpenErrorReason::Cgroup,

@@ -366,7 +366,8 @@ impl RingSet {
     }
 
     /// Opens a group of counters, which are read with each sample of the first: that needs
-    /// `SampleFlags::READ`, and its read format becomes that of a group.
+    /// `SampleFlags::READ`, if it is inherited also `SampleFlags::TID` (Linux 6.12), and its read format
+    /// becomes that of a group.
     ///
     /// # Errors
     ///

@@ -288,12 +288,18 @@ kernel_tests! {
             two.sort_unstable();
             assert_eq!(two, ["config3", "config4"]);
         }
+        let clock = Event::software(Software::CpuClock).builder().sample_period(1_000_000_000);
+        let inherited = clock.clone().inherit(true).sample(SampleFlags::READ);
+        let error = inherited.open(Target::ThisThread).unwrap_err();
+        assert!(error.to_string().contains("PERF_SAMPLE_TID"), "{error}");
         if !features.inherit_sample_read {
-            let inherited = Event::software(Software::CpuClock).builder().inherit(true)
-                .sample_period(1_000_000_000).sample(SampleFlags::READ | SampleFlags::TID)
-                .open(Target::ThisThread);
-            assert_eq!(named(inherited), ["PERF_SAMPLE_READ"]);
+            let inherited = inherited.sample(SampleFlags::READ | SampleFlags::TID);
+            assert_eq!(named(inherited.open(Target::ThisThread)), ["PERF_SAMPLE_READ"]);
         }
+        let frames = u16::try_from(perf_monitor::max_stack().unwrap() + 1).unwrap();
+        let deep = clock.sample(SampleFlags::CALLCHAIN).sample_max_stack(frames);
+        let limit = "sample_max_stack above kernel.perf_event_max_stack";
+        assert_eq!(named(deep.open(Target::ThisThread)), [limit]);
         // The dummy event has no AUX area that could be paused.
         let mut paused = dummy();
         paused.attr_mut().aux_action = perf_sys::perf_event_attr::AUX_START_PAUSED;
