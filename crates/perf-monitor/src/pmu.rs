@@ -47,7 +47,9 @@ pub(crate) fn is_shared(type_: u32) -> bool {
 
 fn is_shared_in(devices: &Path, type_: u32) -> bool {
     let names = names_in(devices).unwrap_or_default();
-    let mut pmus = names.iter().filter_map(|name| Pmu::open_in(devices, name).ok());
+    // Each CPU has an SPE of its own, which samples tasks: its `cpumask` has the CPUs with one.
+    let names = names.iter().filter(|name| !name.starts_with("arm_spe"));
+    let mut pmus = names.filter_map(|name| Pmu::open_in(devices, name).ok());
     pmus.any(|pmu| pmu.type_ == type_ && pmu.has("cpumask") && !pmu.has("cpus"))
 }
 
@@ -389,6 +391,9 @@ mod tests {
         let (root, _) = fake(&[("type", "42\n"), ("cpumask", "0\n")]);
         assert!(is_shared_in(&root, 42));
         assert!(!is_shared_in(&root, 4), "another PMU");
+        std::fs::rename(root.join("x"), root.join("arm_spe_0")).unwrap();
+        assert!(!is_shared_in(&root, 42), "each CPU has its own");
+        std::fs::rename(root.join("arm_spe_0"), root.join("x")).unwrap();
         // That of some cores.
         std::fs::write(root.join("x/cpus"), "0-1\n").unwrap();
         assert!(!is_shared_in(&root, 42));
