@@ -104,7 +104,8 @@ pub enum OpenErrorReason {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Field {
-    /// The field or bit, by the kernel's name.
+    /// The field or bit, by the kernel's name, and the limit that it is above, if there is one; `an AUX area` of
+    /// [`Sampler::map_aux`](crate::Sampler::map_aux).
     pub name: &'static str,
     /// The first Linux release that supports it; empty if it is before 4.0 or depends on the PMU.
     pub since: &'static str,

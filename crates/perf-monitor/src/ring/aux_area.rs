@@ -1,7 +1,7 @@
 use super::mapping::Memory;
 use super::{Mapping, map_error};
 use crate::error::{Error, Result};
-use crate::{OpenErrorReason, system};
+use crate::{Field, OpenErrorReason, system};
 use memmap2::{MmapOptions, MmapRaw};
 use rustix::fd::{AsFd, AsRawFd};
 use rustix::io::Errno;
@@ -29,7 +29,10 @@ impl AuxArea {
                     mlock_kb: system::mlock_kb(),
                 },
                 Errno::NOMEM => OpenErrorReason::OutOfMemory,
-                _ => OpenErrorReason::NoSuchEvent, // EOPNOTSUPP: the PMU has no AUX area
+                Errno::OPNOTSUPP => {
+                    OpenErrorReason::Fields(vec![Field { name: "an AUX area", since: "" }])
+                }
+                _ => OpenErrorReason::Unknown,
             };
             map_error(pages, errno, reason)
         };

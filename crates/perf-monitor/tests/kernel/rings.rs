@@ -261,6 +261,7 @@ kernel_tests! {
         // No PMU of software writes one.
         let error = sampler.map_aux(id, 4).unwrap_err();
         assert!(matches!(error, Error::Map { pages: 4, .. }), "{error}");
+        assert!(error.to_string().contains("does not support an AUX area"), "{error}");
     }
 
     fn a_paused_ring_takes_nothing(t) {
