@@ -81,7 +81,7 @@ pub enum FetchType {
     X32,
     /// Unsigned, 8 bytes, printed in hexadecimal.
     X64,
-    /// A character (Linux 6.2).
+    /// A character (Linux 6.3).
     Char,
     /// A string of the kernel; of user space in a uprobe.
     String,
