@@ -70,8 +70,8 @@ pub(crate) fn check_file(name: &Path, id: (u64, u64)) -> Result<()> {
     if is_file(name, id) {
         return Ok(());
     }
-    let error = std::io::Error::other("the file was replaced after the probe was looked up in it");
-    Err(Error::file(name, error))
+    let why = "the file was replaced or removed after the probe was looked up in it";
+    Err(Error::file(name, std::io::Error::other(why)))
 }
 
 /// The name of an open file.

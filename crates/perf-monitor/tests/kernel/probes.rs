@@ -295,7 +295,7 @@ kernel_tests! {
         probe.builder().open(Target::ThisThread).unwrap();
         std::fs::rename(newer, program).unwrap();
         let error = probe.builder().open(Target::ThisThread).unwrap_err();
-        assert!(error.to_string().contains("the file was replaced"), "{error}");
+        assert!(error.to_string().contains("the file was replaced or removed"), "{error}");
     }
 
     fn unknown_and_ambiguous_functions_are_explained(t) {
