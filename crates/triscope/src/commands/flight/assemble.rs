@@ -5,8 +5,8 @@ use super::kernel::TRACEPOINTS;
 use crate::sources::kernel::sideband_record::Sideband;
 use crate::sources::kernel::switch_records::Arrival;
 use perf_data::{
-    BuildIdEntry, Entry, Features, FileWriter, Reader, RecordWriter, RecordedEvent, TracingData,
-    record_type,
+    BuildIdEntry, Entry, Features, FileWriter, Mappings, Reader, RecordWriter, RecordedEvent,
+    TracingData, record_type,
 };
 use perf_monitor::{Record, SampleFlags, Timestamp, TracepointFormat};
 use std::collections::BTreeSet;
@@ -59,8 +59,18 @@ pub(super) fn is_within(start: Timestamp, end: Timestamp, time: Timestamp) -> bo
     time >= start - BEFORE && time <= end + AFTER
 }
 
+/// What a segment says about this machine, its kernel and its recorder.
+pub(super) fn features_of_segment() -> Features {
+    let mut features = features(false);
+    features.build_ids = trace_symbols::build_id::of_kernel()
+        .map(|id| BuildIdEntry::new(id, Mappings::KERNEL.to_owned(), true))
+        .into_iter()
+        .collect();
+    features
+}
+
 /// What a recording says about this machine and its recorder.
-pub(super) fn features(command_lines: bool) -> Features {
+fn features(command_lines: bool) -> Features {
     let mut features = Features::of_this_machine();
     features.version = Some(concat!("triscope ", env!("CARGO_PKG_VERSION")).to_owned());
     if !command_lines {
@@ -103,6 +113,7 @@ pub(super) fn assemble(
             if of.os_release.is_some() {
                 features.os_release.clone_from(&of.os_release);
             }
+            features.build_ids.clone_from(&of.build_ids);
         }
         readers.push((segment, reader));
     }
@@ -118,6 +129,7 @@ pub(super) fn assemble(
         let of = kept.session().features();
         features.tracing.clone_from(&of.tracing);
         features.os_release.clone_from(&of.os_release);
+        features.build_ids.clone_from(&of.build_ids);
     }
     this.lacks_formats = features.tracing.is_none() && events.iter().any(is_tracepoint);
     this.wall_clock_offset = features.clock.map(|clock| clock.offset_nanos());
@@ -193,10 +205,6 @@ pub(super) fn assemble(
         writer.finish_round().map_err(io::Error::other)?;
     }
     features.sample_time = times;
-    features.build_ids = trace_symbols::build_id::of_kernel()
-        .map(|id| BuildIdEntry::new(id, "[kernel.kallsyms]".to_owned(), true))
-        .into_iter()
-        .collect();
     let out = writer.finish(&features).map_err(io::Error::other)?;
     out.into_inner().map_err(io::IntoInnerError::into_error)?;
     this.gaps = chain.map_or(0, |chain| chain.gaps);
@@ -300,7 +308,7 @@ fn note_time(entry: &Entry<'_>, times: &mut Option<(Timestamp, Timestamp)>) {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use perf_data::perf_event_attr;
+    use perf_data::{BuildId, perf_event_attr};
     use perf_monitor::RawRecord;
     use proptest::prelude::*;
     use std::path::Path;
@@ -475,6 +483,26 @@ pub(super) mod tests {
             }
         }
         assert_eq!((switches, losses), (1, 7));
+    }
+
+    /// The symbols of the running kernel are not those of the kernel before.
+    #[test]
+    fn a_dump_has_the_build_id_of_the_kernel_of_its_segments() {
+        let dir = tempfile::tempdir().unwrap();
+        for id in [BuildId::new(&[7; 20]), None] {
+            let path = dir.path().join("segment");
+            let mut features = Features::default();
+            features.tracing = Some(TracingData::default());
+            features.os_release = Some("of another boot".to_owned());
+            let entry = |id| BuildIdEntry::new(id, Mappings::KERNEL.to_owned(), true);
+            features.build_ids = id.map(entry).into_iter().collect();
+            samples(&path, &[START]).finish(&features).unwrap();
+            assembled(dir.path(), &std::fs::read(&path).unwrap());
+            let dump = Reader::new(File::open(dir.path().join("out")).unwrap()).unwrap();
+            let of = dump.session().features();
+            assert_eq!(of.build_id(Mappings::KERNEL), id);
+            assert_eq!(of.os_release.as_deref(), Some("of another boot"));
+        }
     }
 
     proptest! {

@@ -364,7 +364,7 @@ impl Kernel {
             copies,
             detector: Detector::new(Limits::of(&wanted.triggers)),
             gone: GoneCpus::default(),
-            machine: Described::new(|| assemble::features(false)),
+            machine: Described::new(assemble::features_of_segment),
             current: None,
             is_failing: false,
             is_torn: false,
