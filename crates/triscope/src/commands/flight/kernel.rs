@@ -530,6 +530,8 @@ impl Kernel {
             }
             Err(error) => {
                 self.stats.failed += 1;
+                // What comes until the next segment begins is in none.
+                self.begun = Timestamp::MIN;
                 if !std::mem::replace(&mut self.is_failing, true) {
                     Failure::about("no segment can be begun", &error).print();
                 }
