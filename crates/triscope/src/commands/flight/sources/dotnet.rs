@@ -10,7 +10,7 @@
 
 use super::dotnet_trace::{Begun, Start, Trace};
 use super::dotnet_watch::{DotnetWatch, Process, providers};
-use super::{Collected, MAX_PROCESSES, Part, Unrecorded, late};
+use super::{Collected, MAX_PROCESSES, NO_SPACE, Part, Unrecorded, late};
 use crate::commands::flight::inbox::Outbox;
 use crate::commands::flight::threads;
 use crate::commands::flight::trigger::DotnetTrigger;
@@ -135,6 +135,15 @@ impl Recorded {
     }
 }
 
+/// A trace that later dumps of its time lack: a dump has taken it, or it was removed.
+struct Gone {
+    process: Process,
+    started: Option<u64>,
+    /// Its end.
+    until: Timestamp,
+    why: String,
+}
+
 /// A session that was requested. The reply may never come.
 struct Starting {
     name: String,
@@ -160,6 +169,8 @@ pub(super) struct Runtimes {
     recorded: BTreeMap<u32, Recorded>,
     /// Those whose id another process has, and those whose process may have another session, oldest first.
     replaced: Vec<Recorded>,
+    /// Those whose traces are not here any more.
+    gone: Vec<Gone>,
     /// The last pauses of processes whose sessions have ended while they run.
     pauses: BTreeMap<u32, Duration>,
     /// Sessions that were requested: at most one of a process.
@@ -191,6 +202,7 @@ impl Runtimes {
             outbox: outbox.clone(),
             recorded: BTreeMap::new(),
             replaced: Vec::new(),
+            gone: Vec::new(),
             pauses: BTreeMap::new(),
             starting: BTreeMap::new(),
             replies: unbounded(),
@@ -335,8 +347,6 @@ impl Runtimes {
         self.budget = budget;
         let count = self.recorded.len() + self.replaced.len();
         let share = budget / (count.max(1) as u64);
-        let (at, begun) = (now().unwrap_or(Timestamp::MIN), Instant::now());
-        let keep = at - earliest;
         let mut grown = Vec::new();
         for recorded in self.recorded.values_mut().chain(&mut self.replaced) {
             if let Some(new) = recorded.take_ended() {
@@ -392,27 +402,59 @@ impl Runtimes {
             traces.for_each(|trace| trace.stop(share / 2));
             self.replaced.push(recorded);
         }
-        // One that ended in less time than is kept is evicted for space.
-        let is_full = self.bytes() > budget;
-        let is_over = |recorded: &Recorded| {
-            let is_old = |ended: Instant| begun.saturating_duration_since(ended) > keep;
-            recorded.ended.is_some_and(|ended| is_old(ended) || is_full)
-        };
-        let over = self.recorded.iter().filter(|(_, recorded)| is_over(recorded));
-        let over: Vec<u32> = over.map(|(pid, _)| *pid).collect();
-        let (mut gone, replaced): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut self.replaced).into_iter().partition(is_over);
-        self.replaced = replaced;
-        gone.extend(over.iter().filter_map(|pid| self.recorded.remove(pid)));
-        let excess = self.replaced.len().saturating_sub(MAX_PROCESSES);
-        gone.extend(self.replaced.drain(..excess));
-        for recorded in gone {
-            let first = self.ending.len();
-            self.ending.push(recorded.old);
-            self.ending.extend(recorded.new);
-            self.ending.iter().skip(first).for_each(Trace::abandon);
-        }
+        self.evict(budget, earliest);
+        self.gone.retain(|gone| gone.until >= earliest);
         self.ending.retain(|trace| !trace.has_ended());
+    }
+
+    /// Removes sessions that ended before what is kept, and the oldest ones of the others until the rest fits.
+    fn evict(&mut self, budget: u64, earliest: Timestamp) {
+        let excess = self.replaced.len().saturating_sub(MAX_PROCESSES);
+        for recorded in self.replaced.drain(..excess).collect::<Vec<_>>() {
+            let why = format!("it was removed, as {MAX_PROCESSES} other traces are kept");
+            self.remove(recorded, Some(why));
+        }
+        let (at, keep) = (Instant::now(), now().unwrap_or(Timestamp::MIN) - earliest);
+        while let Some((ended, place, pid)) = self.oldest() {
+            let is_old = at.saturating_duration_since(ended) > keep;
+            if !is_old && self.bytes() <= budget {
+                return;
+            }
+            let oldest = match place {
+                Some(place) => Some(self.replaced.remove(place)),
+                None => self.recorded.remove(&pid),
+            };
+            let Some(oldest) = oldest else { return };
+            self.remove(oldest, (!is_old).then(|| NO_SPACE.to_owned()));
+        }
+    }
+
+    /// The session that ended first: when, its place if it is one of those that were replaced, and its process.
+    fn oldest(&self) -> Option<(Instant, Option<usize>, u32)> {
+        let of = |place: Option<usize>, recorded: &Recorded| {
+            Some((recorded.ended?, place, recorded.process.pid))
+        };
+        let replaced = self.replaced.iter().enumerate();
+        let replaced = replaced.filter_map(|(place, recorded)| of(Some(place), recorded));
+        self.recorded.values().filter_map(|recorded| of(None, recorded)).chain(replaced).min()
+    }
+
+    /// Removes a session. There is a reason if a dump could need it.
+    fn remove(&mut self, recorded: Recorded, why: Option<String>) {
+        if let Some(why) = why {
+            self.note(&recorded, why);
+        }
+        let first = self.ending.len();
+        self.ending.push(recorded.old);
+        self.ending.extend(recorded.new);
+        self.ending.iter().skip(first).for_each(Trace::abandon);
+    }
+
+    /// Notes why later dumps lack the trace of a process.
+    fn note(&mut self, recorded: &Recorded, why: String) {
+        let until = recorded.old.ended().or_else(|| now().ok()).unwrap_or(Timestamp::MIN);
+        let (process, started) = (recorded.process.clone(), recorded.started);
+        self.gone.push(Gone { process, started, until, why });
     }
 
     /// The pause after the session of a process that has ended. It is the first one again after a session that lasted.
@@ -478,6 +520,16 @@ impl Runtimes {
                 unrecorded.add(*pid, name, NO_REPLY.to_owned());
             }
         }
+        for Gone { process, started, why, .. } in
+            self.gone.iter().filter(|gone| gone.until >= window.start)
+        {
+            // A session that follows says itself what is missing before it.
+            let recorded = self.recorded.get(&process.pid);
+            let is_followed = recorded.is_some_and(|recorded| recorded.started == *started);
+            if !is_followed && !unrecorded.has(process.pid) {
+                unrecorded.add(process.pid, &process.name, why.clone());
+            }
+        }
         let mut collected = unrecorded.collect("dotnet");
         for recorded in std::mem::take(&mut self.replaced) {
             let (part, left) = self.part(recorded, window);
@@ -505,7 +557,10 @@ impl Runtimes {
         let is_cut = !is_followed && recorded.ended.is_some() && recorded.runs();
         let (old, left) = match recorded.new.take() {
             Some(new) => (recorded.advance(new), Some(recorded)),
-            None => (recorded.old, None),
+            None => {
+                self.note(&recorded, "it was taken for an earlier dump".to_owned());
+                (recorded.old, None)
+            }
         };
         if !is_stopped {
             old.stop(self.budget.max(NAMES));

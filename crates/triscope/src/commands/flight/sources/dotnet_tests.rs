@@ -167,6 +167,59 @@ fn a_process_that_ends_beside_a_new_session_keeps_the_old_one() {
     }
 }
 
+/// The processes of a dump of all since this time, and what it lacks of them.
+fn lacks(runtimes: &mut Runtimes, start: Timestamp) -> Vec<(u32, Option<String>)> {
+    let cause = trace_flight::Cause::new("signal", "SIGUSR1");
+    let collected = runtimes.collect(&Window::new(start, Timestamp::MAX, cause));
+    let of = |one: &Collected| (one.source.pid.unwrap(), one.source.missing.clone());
+    collected.iter().map(of).collect()
+}
+
+/// Records a process until its end.
+fn record_ended(runtimes: &mut Runtimes, runtime: &(Client, Receiver<UnixStream>), pid: u32) {
+    runtimes.budget = BUDGET;
+    let (trace, stream) = start(runtimes, runtime, 10_000);
+    let process = Process { pid, name: "x".to_owned() };
+    runtimes.recorded.insert(pid, Recorded::new(process, None, trace));
+    drop(stream);
+    until("the end of the session", || runtimes.recorded[&pid].old.has_ended());
+    runtimes.end_old(BUDGET, earliest(Duration::from_secs(3600)));
+}
+
+/// The begin of a trace is not that of all time.
+const BEGIN: &str = "the time before: its recording had not begun";
+
+#[test]
+fn a_trace_that_an_earlier_dump_has_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_inbox, outbox) = inbox::new().unwrap();
+    let mut runtimes = Runtimes::new(dir.path(), Vec::new(), true, &outbox);
+    record_ended(&mut runtimes, &runtime(dir.path()), PID);
+    let of = |why: &str| [(PID, Some(why.to_owned()))];
+    assert_eq!(lacks(&mut runtimes, Timestamp::MIN), of(BEGIN));
+    assert_eq!(lacks(&mut runtimes, Timestamp::MIN), of("it was taken for an earlier dump"));
+    // It had ended before.
+    assert!(lacks(&mut runtimes, now().unwrap()).is_empty());
+    // No dump has its time any more.
+    runtimes.end_old(BUDGET, earliest(Duration::ZERO));
+    assert!(lacks(&mut runtimes, Timestamp::MIN).is_empty());
+}
+
+#[test]
+fn the_oldest_traces_make_room() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_inbox, outbox) = inbox::new().unwrap();
+    let mut runtimes = Runtimes::new(dir.path(), Vec::new(), true, &outbox);
+    let runtime = runtime(dir.path());
+    let pids = [PID, PID - 1, PID - 2];
+    pids.into_iter().for_each(|pid| record_ended(&mut runtimes, &runtime, pid));
+    runtimes.end_old(25_000, earliest(Duration::from_secs(3600)));
+    assert_eq!((runtimes.bytes(), files(dir.path()).len()), (20_000, 2));
+    let lacks = lacks(&mut runtimes, Timestamp::MIN);
+    let expected = [(PID, NO_SPACE), (PID - 2, BEGIN), (PID - 1, BEGIN)];
+    assert_eq!(lacks, expected.map(|(pid, why)| (pid, Some(why.to_owned()))));
+}
+
 /// The old session has ended at its own limit: triggers of the process continue with the new one.
 #[test]
 fn a_session_beside_one_that_has_ended_fires_triggers() {

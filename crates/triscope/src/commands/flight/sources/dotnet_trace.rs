@@ -154,10 +154,9 @@ impl Trace {
     /// Waits for the end that was requested. Returns the file, its end, and why it is truncated.
     pub(super) fn finish(self) -> (Place, Timestamp, Option<String>) {
         // One that has ended before has nothing of the time since.
-        let last = self.size.last().filter(|_| self.has_ended());
+        let ended = self.ended();
         self.session.stop();
-        let now = now().unwrap_or(Timestamp::MIN);
-        let asked = last.map_or(now, |last| now - last.elapsed());
+        let asked = ended.or_else(|| now().ok()).unwrap_or(Timestamp::MIN);
         let stopped = *self.stopped.get_or_init(Instant::now);
         let until = || {
             let silent = self.size.last().map_or(stopped, |last| last.max(stopped));
@@ -196,6 +195,12 @@ impl Trace {
 
     pub(super) fn has_ended(&self) -> bool {
         self.session.has_ended()
+    }
+
+    /// When its last data came, if it has ended.
+    pub(super) fn ended(&self) -> Option<Timestamp> {
+        let last = self.size.last().filter(|_| self.has_ended())?;
+        Some(now().ok()? - last.elapsed())
     }
 
     /// Why its data could not be written, if so.

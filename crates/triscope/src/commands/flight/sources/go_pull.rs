@@ -1,7 +1,7 @@
 //! The trace that a Go program sends all the time, cut into its generations: a file for each.
 
 use super::go_watch::watch;
-use super::late;
+use super::{NO_SPACE, late};
 use crate::commands::flight::inbox::Outbox;
 use crate::commands::flight::threads;
 use crate::commands::flight::trigger::GoTrigger;
@@ -137,7 +137,7 @@ impl Limit {
     fn why(self) -> String {
         match self {
             Self::Age => "it was removed, as it is older than what is kept".to_owned(),
-            Self::Disk => "it was removed, as its share of --disk is used up".to_owned(),
+            Self::Disk => NO_SPACE.to_owned(),
             Self::Count => format!("it was removed, as {MAX_GENERATIONS} generations are kept"),
         }
     }

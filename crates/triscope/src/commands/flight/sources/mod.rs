@@ -50,6 +50,9 @@ const MAX_PROCESSES: usize = 64;
 /// Processes without a recording that a manifest names.
 const MAX_NAMED: usize = 16;
 
+/// Why what was recorded in the time that is kept is not there.
+const NO_SPACE: &str = "it was removed, as its share of --disk is used up";
+
 /// Time limit of a dump for what a program has not sent yet: the generations of a Go trace take a
 /// second or two.
 const PENDING_TIMEOUT: Duration = Duration::from_secs(4);
