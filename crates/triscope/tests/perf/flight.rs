@@ -370,6 +370,25 @@ fn secrets_are_in_no_file_of_a_dump() {
     }
 }
 
+/// As `setproctitle(3)` and browsers do: the first word has the arguments, too.
+#[test]
+fn a_command_line_in_one_word_is_in_no_file_of_a_dump() {
+    use std::os::unix::process::CommandExt;
+    needs_root!();
+    let base = tempfile::tempdir().unwrap();
+    let mut command = Command::new("sleep");
+    let titled = Running::start(command.arg0("x --password=s3cr3t-argument").arg("1000"));
+    let pid = titled.id().to_string();
+    let recorder = Recorder::start(base.path(), &[&SHORT[..], &["-p", &pid]].concat());
+    let dump = recorder.dump("what does it have?");
+    assert_eq!(files_with(&dump, "s3cr3t-argument"), [""; 0]);
+    let recording = fs::read_to_string(dump.join("recording.json")).unwrap();
+    let recording: Value = serde_json::from_str(&recording).unwrap();
+    let program = fs::read_link(format!("/proc/{pid}/exe")).unwrap();
+    assert_eq!(recording["command"].as_str(), program.to_str());
+    recorder.end("TERM");
+}
+
 /// The directory of a recorder that was killed within a segment, when one had the thread `pong`.
 fn killed(base: &Path) -> PathBuf {
     let recorder = Recorder::start(base, &[]);

@@ -10,7 +10,7 @@ use super::store::{Dump, Dumped, Held, LONGEST, Space, Store};
 use super::{Args, IN_CONTAINER, Settings, control, threads};
 use crate::failure::{Failure, OneLine, Result};
 use crate::run::process::Process;
-use crate::run::procfs::{command_line, is_in_container, thread_group};
+use crate::run::procfs::{comm, command_line, is_in_container, thread_group};
 use crate::run::stop::{Beginning, Listener, Next, exit_code, not_ignored};
 use crate::run::target::no_process;
 use crate::run::watch::Watch;
@@ -182,6 +182,8 @@ fn record(args: &Args, settings: &Settings, mut store: Store, start: Start) -> R
         if let Some(pid) = pid {
             kernel.focus(pid);
         }
+        // While there are the privileges for it.
+        let subject = pid.map(|pid| (pid, command_of(args, settings, pid)));
         let sources = match settings.dotnet || settings.go {
             true => {
                 let needed = CapabilitySet::SYS_PTRACE
@@ -210,12 +212,6 @@ fn record(args: &Args, settings: &Settings, mut store: Store, start: Start) -> R
         if let Some(listener) = metrics {
             control::serve_metrics(listener, &outbox)?;
         }
-        let subject = pid.map(|pid| {
-            let words =
-                if args.command.is_empty() { command_line(pid) } else { args.command.clone() };
-            let program = words.first().cloned().unwrap_or_default();
-            (pid, if settings.command_lines { words.join(" ") } else { program })
-        });
         let mut windows = Windows::new(settings.back, settings.forward);
         windows.set_cooldown(settings.cooldown.unwrap_or_default());
         let mut recorder = Recorder {
@@ -248,6 +244,20 @@ fn record(args: &Args, settings: &Settings, mut store: Store, start: Start) -> R
     match command {
         Some(mut watch) => watch.see_out(recorded).and_then(|()| watch.outcome()),
         None => recorded,
+    }
+}
+
+/// The command line of the process that is recorded, or its program alone. A program can write all its arguments into the
+/// first word.
+fn command_of(args: &Args, settings: &Settings, pid: u32) -> String {
+    match (settings.command_lines, args.command.first()) {
+        (true, None) => command_line(pid).join(" "),
+        (true, Some(_)) => args.command.join(" "),
+        (false, None) => match std::fs::read_link(format!("/proc/{pid}/exe")) {
+            Ok(path) => path.to_string_lossy().into_owned(),
+            Err(_) => String::from_utf8_lossy(&comm(pid, pid)).into_owned(),
+        },
+        (false, Some(program)) => program.clone(),
     }
 }
 
