@@ -13,7 +13,7 @@ use crate::run::pprof::{self, Listening, Request};
 use crate::timeline::now;
 use crossbeam_channel::{Receiver, TrySendError, bounded};
 use gotrace::{ErrorKind, Generations, Limits};
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell};
 use std::collections::VecDeque;
 use std::fs;
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -593,6 +593,8 @@ pub(super) struct Part {
     removed: Option<Removed>,
     /// What was removed before the generations were copied.
     uncopied: Cell<Option<Removed>>,
+    /// Why a generation is left out, if one is.
+    unread: OnceCell<String>,
     /// Whether it is the earliest one of its process.
     is_first: bool,
 }
@@ -607,7 +609,8 @@ impl Part {
         let within = pulled.generations.iter().filter(|generation| generation.is_within(window));
         let (held, removed) = (within.cloned().collect(), pulled.removed);
         drop(pulled);
-        Self { shared, held, removed, uncopied: Cell::new(None), is_first }
+        let (uncopied, unread) = (Cell::new(None), OnceCell::new());
+        Self { shared, held, removed, uncopied, unread, is_first }
     }
 
     /// Writes the generations of a window, once they have come. Returns the time that they cover.
@@ -625,19 +628,40 @@ impl Part {
         let header = pulled.header.clone();
         // The trace continues while this is copied.
         drop(pulled);
-        let Some(first) = within.first().map(|generation| generation.first) else {
+        if within.is_empty() {
             return Ok(None);
-        };
-        let mut last = first;
-        let mut out = private::create_new(path)?;
-        out.write_all(&header)?;
-        for generation in within {
-            let bytes = fs::read(&generation.path)?;
+        }
+        let out = private::create_new(path)?;
+        let copied = self.copy(&within, &header, out);
+        if !matches!(copied, Ok(Some(_))) {
+            let _ = fs::remove_file(path); // it has no generation, or not all of them
+        }
+        copied
+    }
+
+    /// Copies generations. Returns the time that they cover. One that cannot be read is left out.
+    fn copy(
+        &self,
+        generations: &[Arc<Generation>],
+        header: &[u8],
+        mut out: fs::File,
+    ) -> io::Result<Option<(Timestamp, Timestamp)>> {
+        out.write_all(header)?;
+        let mut covered: Option<(Timestamp, Timestamp)> = None;
+        for generation in generations {
+            let bytes = match fs::read(&generation.path) {
+                Ok(bytes) => bytes,
+                Err(error) => {
+                    self.unread.get_or_init(|| format!("a generation cannot be read: {error}"));
+                    continue;
+                }
+            };
             out.write_all(bytes.get(header.len()..).unwrap_or_default())?;
-            last = last.max(generation.last);
+            let (first, last) = covered.unwrap_or((generation.first, generation.last));
+            covered = Some((first, last.max(generation.last)));
         }
         out.sync_all()?;
-        Ok(Some((first, last)))
+        Ok(covered)
     }
 
     /// The generations of a window: those that are held, and those that have come since.
@@ -683,7 +707,8 @@ impl Part {
             };
             (until < window.end && !pulled.reaches(window.end)).then(|| why.to_owned())
         };
-        pulled.failure.clone().or_else(before).or_else(since).or_else(end)
+        let unread = || self.unread.get().cloned();
+        pulled.failure.clone().or_else(unread).or_else(before).or_else(since).or_else(end)
     }
 
     /// Why there is no generation of a window.
@@ -691,7 +716,7 @@ impl Part {
         let pulled = self.shared.lock();
         let removed = pulled.removed.filter(|removed| removed.last >= window.start);
         let removed = removed.map(|removed| removed.by.why());
-        let why = pulled.failure.clone().or(removed);
+        let why = pulled.failure.as_ref().or(self.unread.get()).cloned().or(removed);
         why.unwrap_or_else(|| "no generation of the window has arrived".to_owned())
     }
 }

@@ -446,6 +446,33 @@ fn what_a_part_lacks_has_its_reason() {
     assert_eq!(none.why_none(&later), DISK);
 }
 
+/// As where another program has removed it. A full disk is no such error.
+#[test]
+fn a_generation_that_cannot_be_read_does_not_keep_the_others() {
+    let (dir, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let shared = Arc::new(Shared::default());
+    receive_millis(&shared, dir.path(), 1..=3);
+    let window = window(milli(1), milli(3));
+    let part = || Part::new(Arc::clone(&shared), &window, true);
+    let remove = |place: usize| fs::remove_file(&shared.lock().generations[place].path).unwrap();
+    let why = "a generation cannot be read: No such file or directory";
+    remove(1);
+    let (path, some) = (out.path().join("some"), part());
+    let covered = some.write(&window, &path, Duration::ZERO).unwrap();
+    assert_eq!(covered, Some((milli(1), milli(3))));
+    let gap = some.gap(&window, milli(1), milli(3)).unwrap();
+    assert!(gap.starts_with(why), "{gap}");
+    let header = &HEAD[HEAD.len() - 16..];
+    let others = [1, 3].map(|n| generation(n, n * 1_000_000)).concat();
+    assert!(fs::read(&path).unwrap() == [header, &others].concat());
+    // Without any, there is no trace.
+    remove(0);
+    remove(2);
+    let (path, none) = (out.path().join("none"), part());
+    assert_eq!(none.write(&window, &path, Duration::ZERO).unwrap(), None);
+    assert!(none.why_none(&window).starts_with(why) && !path.exists());
+}
+
 #[test]
 fn a_trace_continues_while_a_dump_copies_it() {
     let dir = tempfile::tempdir().unwrap();
