@@ -85,8 +85,10 @@ fn causes(
     let mut causes = Vec::new();
     let mut fire = |kind: &str, what: String, at: Timestamp, tid: u64| {
         let mut cause = Cause::new(kind, format!("{name} ({pid}): {what}"));
-        cause = cause.of_thread(Some(*pid), u32::try_from(tid).unwrap_or(*pid));
-        cause.time = Some(at);
+        (cause.time, cause.pid) = (Some(at), Some(*pid));
+        // In another PID namespace, its threads have other ids, too.
+        let has_our_ids = event.pid() == u64::from(*pid);
+        cause.tid = u32::try_from(tid).ok().filter(|_| has_our_ids);
         causes.push(cause);
     };
     let ended = gc.push(event);
@@ -220,7 +222,7 @@ mod tests {
     /// The runtime has the shortest interval of all sessions.
     #[test]
     fn a_rate_fires_by_its_value_per_second() {
-        let fired = |increment, seconds| {
+        let fired = |pid, increment, seconds| {
             let (inbox, outbox) = crate::commands::flight::inbox::new().unwrap();
             let trigger = DotnetTrigger::Counter {
                 provider: "P".to_owned(),
@@ -228,15 +230,19 @@ mod tests {
                 is_above: true,
                 limit: 50.0,
             };
-            let process = Process { pid: 41, name: "app".to_owned() };
+            let process = Process { pid, name: "app".to_owned() };
             let leads = Arc::new(AtomicBool::new(true));
             DotnetWatch::new(vec![trigger], process, &outbox, &leads)
                 .push(&stream(increment, seconds));
             let causes = inbox.fired().causes;
-            causes.into_iter().map(|cause| cause.what).collect::<Vec<_>>()
+            let of = |cause: Cause| (cause.what, cause.pid, cause.tid);
+            causes.into_iter().map(of).collect::<Vec<_>>()
         };
-        assert_eq!(fired(10.0, 0.125), ["app (41): P/c was 80"]);
-        assert_eq!(fired(60.0, 2.0), [""; 0]);
+        let what = |pid: u32| format!("app ({pid}): P/c was 80");
+        assert_eq!(fired(41, 10.0, 0.125), [(what(41), Some(41), Some(42))]);
+        assert!(fired(41, 60.0, 2.0).is_empty());
+        // It is process 41 in a PID namespace of its own, and so is its thread one of that.
+        assert_eq!(fired(4041, 10.0, 0.125), [(what(4041), Some(4041), None)]);
     }
 
     #[test]
