@@ -1034,8 +1034,15 @@ fn settings_are_checked_as_at_the_start() {
             assert_eq!(names(base.path()), [""; 0], "{value}");
         }
     }
-    let good = ["--trigger", "exit-signal", "-F", "99"];
-    let check = run(&[&["flight", "-d", dir, "--check"], &good[..]].concat());
+    // Events with modifiers, and one that is no tracepoint.
+    let good = [
+        ["--trigger", "exit-signal"],
+        ["--trigger", "event=sched:sched_process_exec:u"],
+        ["--trigger", "event=page-faults:u"],
+        ["-F", "99"],
+    ];
+    let good = good.as_flattened();
+    let check = run(&[&["flight", "-d", dir, "--check"], good].concat());
     check.is_good();
     assert_eq!(check.stderr.is_empty(), able, "{}", check.stderr);
     if !able {

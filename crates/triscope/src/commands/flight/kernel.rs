@@ -9,7 +9,7 @@ use crate::failure::{Failure, Result};
 use crate::io::place::Place;
 use crate::run::open_files;
 use crate::sources::kernel::hotplug::GoneCpus;
-use crate::sources::kernel::sampling::{Rate, Scope, with_kernel_or_not};
+use crate::sources::kernel::sampling::{Rate, Scope, tracepoint, with_kernel_or_not};
 use crate::sources::kernel::sideband_record::Sideband;
 use crate::sources::kernel::switch_records::{
     Arrival, PERF_RECORD_SWITCH_CPU_WIDE, Seen, SwitchRecords,
@@ -313,9 +313,8 @@ impl Kernel {
                     copies.insert(added);
                 }
                 events.push((event.clone(), added));
-                if let Some((system, name)) = event.split_once(':') {
-                    formats.push((system.to_owned(), name.to_owned()));
-                }
+                let format = tracepoint(&parsed);
+                formats.extend(format.map(|(system, name)| (system.to_owned(), name.to_owned())));
                 fired.push((added, kind, trigger.to_string(), event));
             }
         }

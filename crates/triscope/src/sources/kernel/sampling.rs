@@ -265,6 +265,12 @@ fn max_rate(otherwise: u64) -> u64 {
         .unwrap_or(otherwise)
 }
 
+/// The system and the name of a tracepoint, without modifiers. `None` if the event is none.
+pub(crate) fn tracepoint(event: &Event) -> Option<(&str, &str)> {
+    let mut parts = event.name().split(':');
+    event.as_tracepoint().and(parts.next().zip(parts.next()))
+}
+
 /// Adds this program, the clock and the formats of the tracepoints to the description of a recording.
 pub(crate) fn describe<'a>(
     events: impl IntoIterator<Item = &'a Event>,
@@ -272,15 +278,7 @@ pub(crate) fn describe<'a>(
 ) -> Result {
     features.version = Some(concat!("triscope ", env!("CARGO_PKG_VERSION")).to_owned());
     features.clock = perf_data::ClockReference::now(trace_common::ClockDomain::Monotonic);
-    let tracepoints: Vec<(&str, &str)> = events
-        .into_iter()
-        .filter(|event| event.as_tracepoint().is_some())
-        .filter_map(|event| {
-            // Modifiers can follow.
-            let mut parts = event.name().split(':');
-            Some((parts.next()?, parts.next()?))
-        })
-        .collect();
+    let tracepoints: Vec<(&str, &str)> = events.into_iter().filter_map(tracepoint).collect();
     if !tracepoints.is_empty() {
         let tracefs = tracefs().map_err(failure)?;
         let tracing = TracingData::of_this_kernel(&tracefs, tracepoints);
@@ -323,6 +321,16 @@ mod tests {
         assert!(!opened(&["task-clock", "context-switches"]));
         assert!(!opened(&["task-clock", "tracepoint sched:sched_switch"]));
         assert!(opened(&["task-clock", "tracepoint syscalls:sys_enter_read"]));
+    }
+
+    #[test]
+    fn modifiers_are_no_part_of_a_tracepoint() {
+        for name in ["sched:sched_switch", "sched:sched_switch:u"] {
+            let event = Event::tracepoint_id(name, 300);
+            assert_eq!(tracepoint(&event), Some(("sched", "sched_switch")));
+        }
+        let fault = Event::parse("page-faults:u").unwrap();
+        assert_eq!((fault.name(), tracepoint(&fault)), ("page-faults:u", None));
     }
 
     /// With PERIOD, the kernel takes a sample at each occurrence.
