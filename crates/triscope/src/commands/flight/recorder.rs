@@ -637,13 +637,7 @@ impl Recorder {
         if let Some((pid, _)) = &self.subject {
             self.kernel.focus(*pid);
         }
-        self.is_over.store(true, Ordering::Relaxed);
-        self.is_over = Arc::new(AtomicBool::new(false));
-        for pressure in pressures {
-            if let Err(failure) = pressure.watch(&self.outbox, &self.is_over) {
-                failure.print();
-            }
-        }
+        self.watch_pressures(pressures);
         if settings.metrics != self.settings.metrics {
             message!("triscope: metrics: a new address needs a new start");
         }
@@ -677,8 +671,21 @@ impl Recorder {
         self.windows.set_lengths(settings.back, settings.forward);
         self.windows.set_cooldown(settings.cooldown.unwrap_or_default());
         self.settings = settings;
+        // What was used before was that of other sources.
+        self.budget = Budget::start();
         message!("triscope: the settings were read again");
         Ok(())
+    }
+
+    /// Watches these triggers of pressure in place of those before.
+    fn watch_pressures(&mut self, pressures: Vec<Pressure>) {
+        self.is_over.store(true, Ordering::Relaxed);
+        self.is_over = Arc::new(AtomicBool::new(false));
+        for pressure in pressures {
+            if let Err(failure) = pressure.watch(&self.outbox, &self.is_over) {
+                failure.print();
+            }
+        }
     }
 
     /// Writes a dump on a thread: the rings must be read meanwhile.
