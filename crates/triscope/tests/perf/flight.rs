@@ -6,6 +6,7 @@ use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::{Duration, SystemTime};
 use testkit::process::stop;
 use testkit::wait::until;
 
@@ -420,6 +421,30 @@ fn a_killed_recorder_leaves_its_segments() {
     let gaps = manifest(&both)["gaps"].as_array().unwrap().len();
     assert_eq!(gaps, 1, "the time without a recorder");
     recorder.end("TERM");
+}
+
+/// With and without sources of its own.
+#[test]
+fn traces_of_before_the_look_back_are_in_no_dump() {
+    needs_root!();
+    for options in [&[][..], &["--dotnet"]] {
+        let base = tempfile::tempdir().unwrap();
+        let recorder = Recorder::start(base.path(), &SHORT);
+        let sources = recorder.dir.join("sources");
+        recorder.end("TERM");
+        for (pid, age) in [(7, 7200), (8, 0)] {
+            let file = fs::File::create(sources.join(format!("dotnet-{pid}-5.nettrace"))).unwrap();
+            file.set_modified(SystemTime::now() - Duration::from_secs(age)).unwrap();
+        }
+        let options = [&["--back", "1h", "--forward", "200ms"], options].concat();
+        let recorder = Recorder::start(base.path(), &options);
+        let manifest = manifest(&recorder.dump("what is left?"));
+        let sources = manifest["sources"].as_array().unwrap().iter();
+        let left = |source: &&Value| source["file"].as_str().is_some_and(|f| f.contains("-5."));
+        let left: Vec<_> = sources.filter(left).map(|source| source["pid"].clone()).collect();
+        assert_eq!(left, [8_u32], "{options:?}");
+        recorder.end("TERM");
+    }
 }
 
 /// Its segment is not sealed: names of events and formats are not in it.

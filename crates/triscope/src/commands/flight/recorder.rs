@@ -193,7 +193,10 @@ fn record(args: &Args, settings: &Settings, mut store: Store, start: Start) -> R
                 let wanted = sources_of(settings, pid);
                 Some(Sources::start(dir, wanted, &outbox, move || keep_capabilities(needed))?)
             }
-            false => None,
+            false => {
+                store.clear_left();
+                None
+            }
         };
         // A COMMAND gets the signal that asks for it.
         let config =

@@ -226,23 +226,33 @@ impl Store {
     /// file that cannot be moved or removed stays where it is.
     pub(super) fn sources(&mut self) -> Result<Place> {
         let (sources, left) = (self.dir.join(SOURCES), self.dir.join(LEFT));
-        let report = |result: io::Result<()>| {
-            if let Err(error) = result {
-                let why = "what an earlier recorder left of Go and .NET may stay for ever";
-                Failure::about(left.display(), error).and(why).print();
-            }
-        };
         private_dir::create(&left)?;
-        // What is there otherwise belongs to a dump that could not be written.
-        if self.earlier.is_empty() {
-            // Recorders that end soon after their start would leave more and more.
-            report(sources::clear(left.path(), self.ring.budget().keep));
-        }
-        report(sources::put_aside(sources.path(), left.path()));
-        // Nor do those that are killed often.
-        report(sources::shrink(left.path(), self.ring.budget().bytes));
+        self.clear_left();
+        self.report(sources::put_aside(sources.path(), left.path()));
+        // Nor do those that are killed often leave more and more.
+        self.report(sources::shrink(left.path(), self.ring.budget().bytes));
         self.left = vec![left];
         Ok(sources)
+    }
+
+    /// Removes what an earlier recorder left of its sources and no dump of this one needs: recorders that end soon after their
+    /// start would leave more and more.
+    pub(super) fn clear_left(&self) {
+        // What is there otherwise belongs to a dump that could not be written.
+        if self.earlier.is_empty() {
+            for name in [LEFT, SOURCES] {
+                let dir = self.dir.join(name);
+                self.report(sources::clear(dir.path(), self.ring.budget().keep));
+            }
+        }
+    }
+
+    /// Prints why what an earlier recorder left stays.
+    fn report(&self, result: io::Result<()>) {
+        if let Err(error) = result {
+            let why = "what an earlier recorder left of Go and .NET may stay for ever";
+            Failure::about(self.dir.join(LEFT).display(), error).and(why).print();
+        }
     }
 
     /// Removes what an earlier recorder left of its sources: its time has passed.
