@@ -89,8 +89,15 @@ impl Detector {
     }
 
     /// Whether the thread is one of the process that is watched, or all are.
-    pub(super) fn follows(&self, tid: u32) -> bool {
+    fn follows(&self, tid: u32) -> bool {
         self.focus.as_ref().is_none_or(|of| of.tids.contains_key(&tid))
+    }
+
+    /// Whether a signal for the thread is one for a process that is watched: the main thread can end before the others, and
+    /// is still the one that a KILL is for.
+    pub(super) fn follows_signals(&self, tid: u32) -> bool {
+        let follows = |of: &Focus| of.tids.contains_key(&tid) || of.pids.contains(&tid);
+        self.focus.as_ref().is_none_or(follows)
     }
 
     pub(super) const fn is_active(&self) -> bool {
@@ -329,6 +336,7 @@ mod tests {
         const EXIT: u32 = 4;
         const FORK: u32 = 7;
         const BY_EXEC: u16 = 1 << 13;
+        let (all, signals, none) = ((true, true), (false, true), (false, false));
         let layout = RecordLayout::new(&perf_data::perf_event_attr::new(1, 9));
         let mut detector = detector(10, 0);
         detector.focus = Some(Focus { pids: HashSet::from([A]), tids: HashMap::from([(A, A)]) });
@@ -338,15 +346,15 @@ mod tests {
             let header = [&type_.to_ne_bytes()[..], &misc.to_ne_bytes(), &size.to_ne_bytes()];
             let bytes = [header.concat(), body].concat();
             detector.sideband(0, &layout, RawRecord::split_first(&bytes, 0).unwrap().0);
-            [A, B, A + 2].map(|tid| detector.fires(tid))
+            [A, B, A + 2].map(|tid| (detector.fires(tid), detector.follows_signals(tid)))
         };
-        assert_eq!(apply(FORK, 0, &[A, A, B, A, 0, 0]), [true, true, false]);
-        assert_eq!(apply(EXIT, 0, &[A, 1, A, 1, 0, 0]), [false, true, false]);
-        assert_eq!(apply(COMM, BY_EXEC, &[A, A, 0x78, 0]), [true, false, false]);
+        assert_eq!(apply(FORK, 0, &[A, A, B, A, 0, 0]), [all, all, none]);
+        assert_eq!(apply(EXIT, 0, &[A, 1, A, 1, 0, 0]), [signals, all, none]);
+        assert_eq!(apply(COMM, BY_EXEC, &[A, A, 0x78, 0]), [all, none, none]);
         // A child.
-        assert_eq!(apply(FORK, 0, &[A + 2, A, A + 2, A, 0, 0]), [true, false, true]);
-        assert_eq!(apply(EXIT, 0, &[A, 1, A, 1, 0, 0]), [false, false, true]);
-        assert_eq!(apply(FORK, 0, &[B, A, B, A, 0, 0]), [false, false, true], "it has ended");
+        assert_eq!(apply(FORK, 0, &[A + 2, A, A + 2, A, 0, 0]), [all, none, all]);
+        assert_eq!(apply(EXIT, 0, &[A, 1, A, 1, 0, 0]), [none, none, all]);
+        assert_eq!(apply(FORK, 0, &[B, A, B, A, 0, 0]), [none, none, all], "it has ended");
     }
 
     #[test]

@@ -907,7 +907,7 @@ fn take(
             Some(target) => tid(target, data).map(|tid| (None, tid)),
             None => record.layout.pid_tid(record.raw).map(|(pid, tid)| (Some(pid), tid)),
         };
-        let is_of_others = thread.is_some_and(|(_, tid)| !detector.follows(tid));
+        let is_of_others = thread.is_some_and(|(_, tid)| !detector.follows_signals(tid));
         if fired.kind == EXIT_SIGNAL && is_of_others {
             return;
         }
