@@ -785,11 +785,7 @@ impl Dump {
             private::write_new(&dir.join(RECORDING), text.as_bytes())?;
         }
         if self.command_lines {
-            let mut processes = ProcessWriter::create_private(dir)?;
-            for process in perf_monitor::processes().into_iter().filter_map(ProcessInfo::read) {
-                processes.write(None, &process)?;
-            }
-            processes.flush()?;
+            write_processes(dir)?;
         }
         manifest.versions = vec![("triscope".to_owned(), env!("CARGO_PKG_VERSION").to_owned())];
         manifest.versions.extend(release.map(|release| ("kernel".to_owned(), release)));
@@ -806,6 +802,16 @@ impl Dump {
         File::open(dir)?.sync_all()?;
         Ok(Written { manifest, bytes: bytes + text.len() as u64, copied })
     }
+}
+
+/// Writes the processes that run, and synchronises the file.
+fn write_processes(dir: &Path) -> io::Result<()> {
+    let mut processes = ProcessWriter::create_private(dir)?;
+    for process in perf_monitor::processes().into_iter().filter_map(ProcessInfo::read) {
+        processes.write(None, &process)?;
+    }
+    processes.flush()?;
+    File::open(processes.path())?.sync_all()
 }
 
 /// Writes what the thread of the sources replies, as it comes. What does not come in time is missing.
