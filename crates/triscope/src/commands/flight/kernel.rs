@@ -139,6 +139,14 @@ pub(super) struct Stats {
     pub(super) bytes: u64,
 }
 
+impl Stats {
+    /// Counts records that are in no segment, up to this time.
+    fn add_unwritten(&mut self, records: u64, at: Timestamp) {
+        self.unwritten += records;
+        self.unwritten_at = self.unwritten_at.max((records > 0).then_some(at));
+    }
+}
+
 /// Whether there is no space for a file.
 pub(super) fn is_full(error: &(dyn std::error::Error + 'static)) -> bool {
     let mut causes = std::iter::successors(Some(error), |&error| error.source());
@@ -180,6 +188,18 @@ struct Current {
     start: Timestamp,
     /// Bytes of the tasks and mappings that it begins with.
     stock: u64,
+    /// Records that may still be in memory.
+    unflushed: u64,
+}
+
+impl Current {
+    /// Ends a round, whose records are in the file then.
+    fn flush(&mut self) -> perf_data::Result<()> {
+        self.writer.finish_round()?;
+        self.writer.flush()?;
+        self.unflushed = 0;
+        Ok(())
+    }
 }
 
 /// An event that fires a trigger.
@@ -437,8 +457,7 @@ impl Kernel {
         let seen = Seen { switches, missing: gaps + recovered, lost: self.set.stats().rings.lost };
         self.switch_records.adjust(&mut self.set, seen).map_err(kernel::failure)?;
         if let Some(current) = self.current.as_mut().filter(|_| failed.is_none()) {
-            let flushed = current.writer.finish_round().and_then(|()| current.writer.flush());
-            failed = flushed.err();
+            failed = current.flush().err();
         }
         if let Some(error) = failed {
             self.abandon(store, &error);
@@ -562,7 +581,7 @@ impl Kernel {
                 self.lost_before = self.set.stats().rings.lost;
                 self.stats.segments += 1;
                 let stock = writer.bytes();
-                Ok(Current { id, path, writer, start: begun, stock })
+                Ok(Current { id, path, writer, start: begun, stock, unflushed: 0 })
             }
             Err(error) => {
                 // It has no records.
@@ -620,6 +639,7 @@ impl Kernel {
         self.stats.bytes += current.writer.bytes();
         let finished = current.writer.finish(self.machine.now(&self.tracing));
         if let Err(error) = finished {
+            self.stats.add_unwritten(current.unflushed, self.last);
             self.torn(store, &current.path, segment, &error);
             return Ok(());
         }
@@ -640,8 +660,11 @@ impl Kernel {
 
     /// Gives up the segment in progress: it cannot be written. What was written stays.
     fn abandon(&mut self, store: &mut Store, error: &perf_data::Error) {
-        let Some(Current { id, path, writer, start, .. }) = self.current.take() else { return };
+        let Some(Current { id, path, writer, start, unflushed, .. }) = self.current.take() else {
+            return;
+        };
         drop(writer);
+        self.stats.add_unwritten(unflushed, self.last);
         let lost = self.set.stats().rings.lost.saturating_sub(self.lost_before);
         let segment = Segment { id, start, end: self.last.max(start), bytes: 0, lost };
         self.torn(store, &path, segment, error);
@@ -945,11 +968,11 @@ fn write(
     failed: &mut Option<perf_data::Error>,
 ) {
     match current.as_mut().filter(|_| failed.is_none()) {
-        Some(current) => *failed = current.writer.record(record).err(),
-        None => {
-            stats.unwritten += 1;
-            stats.unwritten_at = stats.unwritten_at.max(Some(at));
+        Some(current) => {
+            current.unflushed += 1;
+            *failed = current.writer.record(record).err();
         }
+        None => stats.add_unwritten(1, at),
     }
 }
 
@@ -1141,7 +1164,7 @@ mod tests {
         let writer = FileWriter::new(file, vec![event]).unwrap();
         let at = Timestamp::from_nanos;
         let (path, start, stock) = (Place::from(&path), at(0), 0);
-        let mut current = Some(Current { id: 0, path, writer, start, stock });
+        let mut current = Some(Current { id: 0, path, writer, start, stock, unflushed: 0 });
         let trigger: Trigger = "on-cpu=1us".parse().unwrap();
         let (mut detector, mut chain) = (Detector::new(Limits::of(&[trigger])), chain());
         let (mut causes, mut failed) = (Vec::new(), None);
@@ -1166,6 +1189,33 @@ mod tests {
         assemble::follow(&mut chain, &entry);
         switch(&mut chain, 0, A + 1);
         assert_eq!((chain.switches, chain.gaps), (2, 0));
+    }
+
+    /// A segment that is given up lacks what its file has not got.
+    #[test]
+    fn records_in_memory_are_not_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = Timestamp::from_nanos;
+        let bytes = [9 | 16 << 48, 1_u64].map(u64::to_ne_bytes).concat();
+        let raw = RawRecord::split_first(&bytes, 0).unwrap().0;
+        for (path, lacks) in [(&*dir.path().join("segment"), 0), ("/dev/full".as_ref(), 2)] {
+            let file = File::options().write(true).create(true).truncate(true).open(path).unwrap();
+            let writer = FileWriter::new(BufWriter::new(file), Vec::new()).unwrap();
+            let (path, start, stock) = (Place::from(path), at(0), 0);
+            let mut current = Some(Current { id: 0, path, writer, start, stock, unflushed: 0 });
+            let (mut stats, mut failed) = (Stats::default(), None);
+            for time in [1, 2] {
+                write(raw, at(time), &mut current, &mut stats, &mut failed);
+            }
+            let mut segment = current.take().unwrap();
+            assert_eq!((segment.unflushed, segment.flush().is_err()), (2, lacks > 0));
+            stats.add_unwritten(segment.unflushed, at(2));
+            assert_eq!(stats.unwritten, lacks);
+            assert_eq!(stats.unwritten_at, (lacks > 0).then_some(at(2)));
+            // Without a segment.
+            write(raw, at(3), &mut current, &mut stats, &mut failed);
+            assert_eq!((stats.unwritten, stats.unwritten_at), (lacks + 1, Some(at(3))));
+        }
     }
 
     #[test]
