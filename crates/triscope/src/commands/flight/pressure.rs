@@ -47,8 +47,8 @@ impl Pressure {
         };
         let file = open().map_err(|error| {
             let is_missing = !Path::new(DIRECTORY).exists();
-            let why = remedy(resource, error.kind(), is_missing);
             let is_privilege = is_privilege(error.kind(), *window, may_have_any_window());
+            let why = remedy(resource, error.kind(), is_missing, is_privilege);
             let failure = Failure::about(trigger, format!("{path}: {error}: {why}"));
             Refused { failure, is_privilege }
         })?;
@@ -102,7 +102,7 @@ const fn is_privilege(kind: io::ErrorKind, window: Duration, has_any_window: boo
 }
 
 /// Why a trigger of a resource is refused, and what to do. `is_missing` is whether nothing has pressure here.
-const fn remedy(resource: &str, kind: io::ErrorKind, is_missing: bool) -> &str {
+const fn remedy(resource: &str, kind: io::ErrorKind, is_missing: bool, is_privilege: bool) -> &str {
     let is_irq = matches!(resource.as_bytes(), b"irq");
     match kind {
         io::ErrorKind::NotFound if is_missing => {
@@ -114,8 +114,11 @@ const fn remedy(resource: &str, kind: io::ErrorKind, is_missing: bool) -> &str {
         }
         io::ErrorKind::NotFound => "this kernel has no pressure of it",
         io::ErrorKind::Unsupported => "pressure stall information is off: boot with psi=1",
-        io::ErrorKind::InvalidInput => {
+        io::ErrorKind::InvalidInput if is_privilege => {
             "the kernel refuses it: without CAP_SYS_RESOURCE, the window is a multiple of 2 s"
+        }
+        io::ErrorKind::InvalidInput => {
+            "this kernel does not have this line, or does not accept this time"
         }
         io::ErrorKind::PermissionDenied => "it needs root or CAP_SYS_RESOURCE",
         _ => "the kernel refuses it",
@@ -147,11 +150,21 @@ mod tests {
 
     #[test]
     fn the_boot_option_is_for_kernels_without_any_pressure() {
-        assert!(remedy("irq", NotFound, true).contains("psi=1"));
-        assert!(remedy("cpu", Unsupported, false).contains("psi=1"));
+        assert!(remedy("irq", NotFound, true, false).contains("psi=1"));
+        assert!(remedy("cpu", Unsupported, false, false).contains("psi=1"));
         for kind in [NotFound, Unsupported] {
-            let why = remedy("irq", kind, false);
+            let why = remedy("irq", kind, false, false);
             assert!(why.contains("CONFIG_IRQ_TIME_ACCOUNTING") && !why.contains("psi=1"), "{why}");
         }
+    }
+
+    /// Linux 5.12 and older have no line `full` of the CPU.
+    #[test]
+    fn a_line_that_is_refused_is_no_question_of_privileges() {
+        let has = |is_privilege| {
+            let why = remedy("cpu", InvalidInput, false, is_privilege);
+            [why.contains("CAP_SYS_RESOURCE"), why.contains("line")]
+        };
+        assert_eq!((has(true), has(false)), ([true, false], [false, true]));
     }
 }

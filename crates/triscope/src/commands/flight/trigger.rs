@@ -190,6 +190,9 @@ fn counter(value: &str) -> Result<Trigger, String> {
 /// The windows of pressure that the kernel accepts: `WINDOW_MIN_US` and `WINDOW_MAX_US` of `kernel/sched/psi.c`.
 const WINDOWS: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(10));
 
+/// The unit of a stall.
+const LEAST_STALL: Duration = Duration::from_micros(1);
+
 fn pressure(value: &str) -> Result<Trigger, String> {
     let bad =
         || "expected psi=RESOURCE:some|full:TIME/WINDOW, such as psi=io:full:200ms/2s".to_owned();
@@ -202,6 +205,9 @@ fn pressure(value: &str) -> Result<Trigger, String> {
     let (stall, window) = (with_unit(stall)?, with_unit(window)?);
     if stall > window {
         return Err(format!("{stall:?} of {window:?} cannot be"));
+    }
+    if stall < LEAST_STALL {
+        return Err(format!("the stall is at least {LEAST_STALL:?}, not {stall:?}"));
     }
     if window < WINDOWS.0 || window > WINDOWS.1 {
         return Err(format!(
@@ -306,6 +312,7 @@ mod tests {
             "psi=disk:some:1ms/2s",
             "psi=cpu:all:1ms/2s",
             "psi=cpu:some:3s/2s",
+            "psi=cpu:some:0.5us/2s",
             "gc-pause",
             "dotnet-event=provider",
             "dotnet-event=/event",
@@ -319,5 +326,6 @@ mod tests {
         ] {
             assert!(text.parse::<Trigger>().is_err(), "{text}");
         }
+        "psi=cpu:some:1us/2s".parse::<Trigger>().unwrap();
     }
 }
