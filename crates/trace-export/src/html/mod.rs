@@ -267,8 +267,10 @@ impl HtmlTimeline {
             EntityKind::Proc if interval.state != State::Idle => {
                 (of_goroutine(interval), interval.holder)
             }
-            // The same thread has a lane as the kernel sees it.
-            EntityKind::DotnetThread if other.is_none() => (of_goroutine(interval), None),
+            // The same thread has a lane as the kernel sees it, if that is recorded.
+            EntityKind::DotnetThread if other.is_none() || interval.kernel == Kernel::Unknown => {
+                (of_goroutine(interval), None)
+            }
             _ => return,
         };
         if let (EntityKind::Goroutine, State::Waiting, Some(stack)) =
