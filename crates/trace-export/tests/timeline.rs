@@ -839,6 +839,38 @@ fn a_thread_of_the_kernel_is_not_named_m() {
     assert_eq!(timeline.count("20 worker 101: begin G1 main.main"), 1, "{}", timeline.text());
 }
 
+/// A P shows a goroutine by its number until a stack names the entry function.
+#[test]
+fn a_goroutine_has_its_name_once_it_is_known() {
+    let mut w = World { now: 10, ..World::default() };
+    let process = w.entity(EntityKind::Process, 100, "shop", None);
+    let m = w.entity(EntityKind::GoThread, 101, "", Some(process));
+    let proc = w.entity(EntityKind::Proc, 3, "", Some(process));
+    let goroutine = w.entity(EntityKind::Goroutine, 1, "", Some(process));
+    w.state(proc, State::Running, Some(m), "");
+    w.state(goroutine, State::Running, Some(m), "");
+    let mut sink = PerfettoSink::new(Vec::new(), ClockDomain::Monotonic);
+    let mut source = TimelineSource::default();
+    for event in std::mem::take(&mut w.events) {
+        source.push(&event, &w.tables, &mut sink).unwrap();
+    }
+    let name = w.tables.text(b"main.main");
+    w.tables.entities.get_mut(goroutine).unwrap().name = name;
+    w.now = 20;
+    w.state(goroutine, State::Waiting, None, "");
+    w.now = 30;
+    w.state(goroutine, State::Running, Some(m), "");
+    for event in &w.events {
+        source.push(event, &w.tables, &mut sink).unwrap();
+    }
+    source.finish(&w.tables, &mut sink).unwrap();
+    sink.finish().unwrap();
+    let timeline = Timeline::read(&sink.into_inner());
+    let labels = timeline.lines.iter().filter_map(|line| line.split_once("begin G"));
+    let labels: Vec<_> = labels.map(|(_, label)| label).collect();
+    assert_eq!(labels, ["1", "1 main.main", "1 main.main"], "{}", timeline.text());
+}
+
 /// A goroutine whose entry function stays unknown is drawn at the end: the sink has evicted what it had
 /// of its first states.
 #[test]

@@ -40,8 +40,8 @@ struct Goroutine {
     process: u32,
     state: State,
     drawn: Drawn,
-    /// `G7 main.worker`, once it is interned.
-    label: Option<TextId>,
+    /// Its name, and `G7 main.worker` with it, once that is interned.
+    label: Option<(trace_timeline::TextId, TextId)>,
     /// The thread that executes it.
     thread: Option<EntityId>,
     /// The thread on whose track it is.
@@ -355,9 +355,12 @@ impl Drawing {
         let Some(goroutine) = self.goroutines.all.get_mut(key(id)) else {
             return self.names.label(id, cx);
         };
-        match goroutine.label.filter(|label| cx.sink.holds_text(*label)) {
-            Some(label) => label,
-            None => *goroutine.label.insert(self.names.goroutine(id, cx)),
+        let entity = cx.tables.entities.get(id);
+        let name = entity.map_or(trace_timeline::TextId::EMPTY, |entity| entity.name);
+        let known = goroutine.label.filter(|(known, _)| *known == name);
+        match known.filter(|(_, label)| cx.sink.holds_text(*label)) {
+            Some((_, label)) => label,
+            None => goroutine.label.insert((name, self.names.goroutine(id, cx))).1,
         }
     }
 
