@@ -92,11 +92,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let (kind, since) = (LossKind::DotnetEvents, Timestamp::from_nanos(program.at));
         program.push(EventKind::Loss { entity: None, kind, since, count: None });
     }
-    // Two processes with one process id.
+    // Two processes with one process id, one after the other.
     for _ in 0..2 {
         let start = Timestamp::from_nanos(program.at);
-        let process = Entity::new(EntityKind::Process, 7).name(text).start(start);
-        let process = program.entity(process)?;
+        let child = Entity::new(EntityKind::Process, 7).name(text).start(start);
+        let process = program.entity(child.child_of(Some(process)))?;
         let (span, kind, by, of) = (program.tables.new_span(), SpanKind::Gc, None, None);
         let (entity, name, stack) = (process, text, None);
         program.push(EventKind::Begin { span, entity, kind, name, by, of, stack });

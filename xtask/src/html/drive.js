@@ -398,6 +398,14 @@ async function main(browser) {
         return triscope.selection.text;
       })()`);
       check('a lock is held by its owner', /held by.* \(thread 99\)/.test(lock) && !lock.includes('belongs to'), lock);
+      const own = await page.eval(`(() => {
+        const t = triscope, isOwn = owner => owner > 4 && t.data.entities[owner - 5].slice(0, 2).join() === '2,7';
+        const track = t.data.tracks.find(track => track.form === 2 && t.items(track.id).owner.some(isOwn));
+        t.select(track.id, t.items(track.id).owner.findIndex(isOwn));
+        const names = [...document.querySelectorAll('#details dt')];
+        return names.filter(dt => ['process', 'parent'].includes(dt.textContent)).map(dt => dt.nextSibling.textContent);
+      })()`);
+      check('a process is not its parent', own.length === 2 && own[0].endsWith('(process 7)') && own[1].endsWith('(process 100)'), own);
       await page.eval(`triscope.select(${lane}, ${place})`);
       const preempted = await page.eval('triscope.selection');
       check('a thread that took the CPU is no waker', preempted.text.includes('CPU taken by') && !preempted.text.includes('woken by') && preempted.waker === '', preempted);

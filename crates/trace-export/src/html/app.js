@@ -877,7 +877,7 @@ function showDetails() {
   const subject = track.form === 0 ? d.who[i] : d.owner[i];
   const title = track.form === 2 ? `${KINDS[kind][0]}: ${text(d.text[i]) || label(subject)}` : `${label(subject)}: ${KINDS[kind][0]}`;
   const first = [['from', at(begin)], ['duration', long || track.form !== 2 ? duration(long) : 'none'], ['of', entityLink(subject, begin)]];
-  const process = parentOf(subject);
+  const process = processAround(subject);
   if (process) first.push(['process', label(process)]);
   if (track.form === 0) {
     first.push(['on', track.name], ['executes', d.by[i] ? entityLink(d.by[i], begin) : '']);
@@ -964,7 +964,9 @@ function showLane(panel, track) {
   );
 }
 
-function parentOf(id) {
+/** The process that an entity is, or that it is in. */
+function processAround(id) {
+  if (kindOf(id) === PROCESS) return id;
   const parent = id > RESERVED ? entity(id)[3] : 0;
   return kindOf(parent) === PROCESS ? parent : 0;
 }
