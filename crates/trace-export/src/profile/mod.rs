@@ -674,6 +674,22 @@ mod tests {
         assert_eq!(values, [3, 1]);
     }
 
+    /// As in a Go trace, of a thread without a goroutine.
+    #[test]
+    fn a_sample_has_the_number_of_its_thread_once() {
+        let mut tables = Tables::new();
+        let entity = tables.entity(Entity::new(EntityKind::GoThread, 7)).unwrap();
+        let (kind, weight, event) = (SampleKind::GoCpu, 1, SampledEventId::NONE);
+        let (stack, thread, cpu, of) = (None, Some(entity), None, None);
+        let kind = EventKind::Sample { entity, kind, stack, weight, thread, cpu, event, of };
+        let mut samples = Samples::new();
+        samples.push(&Event { time: Timestamp::from_nanos(1), kind }, &tables);
+        let [(_, profile)] = &samples.into_profiles(&tables)[..] else { panic!("no profile") };
+        let labels = View::new(profile, &tables).labels(profile.samples[0].labels);
+        let keys: Vec<_> = labels.into_iter().map(|(key, _)| key).collect();
+        assert_eq!(keys, ["thread"]);
+    }
+
     #[test]
     fn a_profile_begins_with_the_time_of_its_samples() {
         let mut tables = Tables::new();

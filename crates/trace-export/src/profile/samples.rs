@@ -116,7 +116,9 @@ impl Samples {
             [] => others,
             labels => others.iter().chain(labels).copied().collect(),
         };
-        let labels = Labels { entities: [Some(entity), thread], others };
+        // The entity can be the thread.
+        let entities = [Some(entity), thread.filter(|thread| *thread != entity)];
+        let labels = Labels { entities, others };
         let labels = profile.label_set(labels);
         // A sample of a recorder that counts them can stand for several.
         let count = if profile.measure().unit == Unit::Count { weight } else { 1 };
