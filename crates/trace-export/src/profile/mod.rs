@@ -674,6 +674,41 @@ mod tests {
         assert_eq!(values, [3, 1]);
     }
 
+    /// As of a Go program that labels its goroutines.
+    #[test]
+    fn labels_of_a_program_do_not_replace_those_of_what_was_sampled() {
+        let mut tables = Tables::new();
+        let [shop, worker, order, process, comm] =
+            ["shop", "worker", "order", "process", "comm"].map(|text| tables.text(text.as_bytes()));
+        let others = [process, comm].map(|key| (key, Label::Text(order))).into();
+        let process = tables.entity(Entity::new(EntityKind::Process, 7).name(shop));
+        let thread = Entity::new(EntityKind::Thread, 8).name(worker).child_of(process);
+        let entities = [tables.entity(thread), None];
+        let mut profile = Profile::new(example().0.measure);
+        let labels = profile.label_set(Labels { entities, others });
+        profile.add(None, labels, 1, 10);
+
+        let mut otlp = Vec::new();
+        profile.write_otlp(&[], &tables, &mut otlp).unwrap();
+        let has = |text: &[u8]| otlp.windows(text.len()).any(|part| part == text);
+        // A key occurs once there.
+        assert_eq!([&b"shop"[..], b"worker", b"order"].map(has), [true, true, false]);
+        let mut example = (profile, tables);
+        let text = written(&example, Format::Speedscope);
+        assert!(text.contains(r#""name":"worker (8)""#), "{text}");
+        for _ in 0..2 {
+            let mut file = Vec::new();
+            example.0.write(Format::Pprof, "", &example.1, &mut file).unwrap();
+            let mut tables = Tables::new();
+            let mut read = read_pprof(&file, &ReadLimits::default(), &mut tables).unwrap();
+            let profile = read.profiles.swap_remove(read.default);
+            let process = View::new(&profile, &tables).process(&profile.samples[0]).unwrap();
+            let process = *tables.entities.get(process).unwrap();
+            assert_eq!((&*tables.str(process.name), process.number), ("shop", 7));
+            example = (profile, tables);
+        }
+    }
+
     /// As in a Go trace, of a thread without a goroutine.
     #[test]
     fn a_sample_has_the_number_of_its_thread_once() {

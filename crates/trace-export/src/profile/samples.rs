@@ -69,7 +69,7 @@ impl Samples {
         self.push_with(event, &[], tables);
     }
 
-    /// Adds an event, if it is a sample, with more labels.
+    /// Adds an event, if it is a sample, with more labels. They follow the others, also those of the same name.
     pub fn push_with(&mut self, event: &Event, labels: &[(TextId, Label)], tables: &Tables) {
         if let EventKind::Clock { time, domain: ClockDomain::Realtime, reading } = event.kind {
             self.wall_clock.get_or_insert(reading.nanos_since(time));

@@ -121,7 +121,8 @@ impl<'a> View<'a> {
         frame_name(frame, self.tables, self.profile.has_modules)
     }
 
-    /// The labels of a sample: those that were given, and those of what was sampled.
+    /// The labels of a sample: those of what was sampled, and then those that were given. Programs can give
+    /// labels of the same names.
     pub(super) fn labels(&self, labels: LabelSet) -> Vec<(Cow<'a, str>, LabelText<'a>)> {
         let Some(Labels { entities, others }) = self.profile.labels_of(labels) else {
             return Vec::new();
@@ -133,7 +134,7 @@ impl<'a> View<'a> {
             };
             (self.text(*key), value)
         });
-        let mut labels: Vec<_> = given.collect();
+        let mut labels = Vec::new();
         let mut processes = entities.iter().flatten();
         let process = processes.find_map(|id| self.tables.entities.process_of(*id));
         if let Some(process) = process {
@@ -169,6 +170,7 @@ impl<'a> View<'a> {
                 labels.push((named.into(), LabelText::Text(self.text(entity.name))));
             }
         }
+        labels.extend(given);
         labels
     }
 }
