@@ -375,6 +375,26 @@ fn the_interval_is_that_of_the_samples() {
     assert_eq!(file["threads"][0]["samples"]["length"], 5);
 }
 
+/// Samples of other events have intervals of their own, or none.
+#[test]
+fn the_interval_is_that_of_the_thread_with_most_of_the_samples() {
+    let mut example = Example::new();
+    let process = example.tables.entities.process_of(example.thread);
+    let busy = Entity::new(EntityKind::Thread, 9).child_of(process);
+    let busy = example.tables.entity(busy).unwrap();
+    let none = SampledEventId::NONE;
+    for at in 0..50 {
+        example.sample(at * 1_000_000, SampleKind::Allocation, none, 0, 4096);
+    }
+    example.sample(50_000_000, SampleKind::Managed, none, 0, 1);
+    example.thread = busy;
+    for at in 6..26 {
+        example.sample(at * 10_000_000, SampleKind::Managed, none, 0, 1);
+    }
+    let (file, left_out) = example.written();
+    assert_eq!((left_out, &file["meta"]["interval"]), (0, &Value::from(10)));
+}
+
 /// Only events that count while a CPU runs say that it did.
 #[test]
 fn occurrences_are_no_time_on_the_cpu() {

@@ -298,17 +298,17 @@ impl Chosen {
     }
 
     /// The time between two samples that are taken at regular intervals: the median of the thread with
-    /// most samples, which has a CPU most of the time. An idle CPU is no thread. A sample that stands for
+    /// most of them, which has a CPU most of the time. An idle CPU is no thread. A sample that stands for
     /// several has several intervals before it.
     fn interval(&self, threads: &[(Numbers, Thread)], tables: &Tables) -> Option<i64> {
         if !self.is_regular {
             return None;
         }
+        let taken = |sample: &&Taken| matches!(self.place(sample), Place::Samples { .. });
         let (_, most) = threads.iter().max_by_key(|(_, thread)| {
             let kind = thread.entity.and_then(|entity| tables.entities.kind(entity));
-            (kind != Some(EntityKind::Cpu), thread.samples.len())
+            (kind != Some(EntityKind::Cpu), thread.samples.iter().filter(taken).count())
         })?;
-        let taken = |sample: &&Taken| matches!(self.place(sample), Place::Samples { .. });
         let mut times: Vec<(i64, i64)> = most
             .samples
             .iter()
