@@ -13,13 +13,13 @@ pub enum CpuState {
     /// The thread was off-CPU: asleep, blocked, or runnable without a CPU.
     OffCpu,
     /// Unknown: the time is before the first or after the last switch, records were lost, or there
-    /// were too many switches.
+    /// were too many switches or losses.
     Unknown,
 }
 
 /// The intervals in which threads had a CPU, from a recording of the kernel's scheduler.
 ///
-/// It holds 16 bytes per interval and at most [`CpuIntervals::MAX`] intervals. Later times are
+/// It holds 16 bytes per interval and loss, and at most [`CpuIntervals::MAX`] of them. Later times are
 /// [`CpuState::Unknown`].
 ///
 /// ```
@@ -40,11 +40,12 @@ pub struct CpuIntervals {
     intervals: usize,
     /// Per CPU: the time of its last switch.
     last_on: HashMap<u32, Timestamp>,
-    /// Spans in which switches were lost.
+    /// Per CPU: the end of its last loss.
+    last_lost: HashMap<u32, Timestamp>,
+    /// Spans in which switches of any CPU were lost, in time order. They do not touch.
     lost: Vec<(Timestamp, Timestamp)>,
     first: Option<Timestamp>,
     last: Option<Timestamp>,
-    is_full: bool,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -52,6 +53,14 @@ struct Thread {
     done: Vec<Interval>,
     /// The start of its current interval and the CPU.
     running: Option<(Timestamp, u32)>,
+}
+
+impl Thread {
+    /// The current interval, unless the thread may have been switched out unseen: `lost` has the ends of the last
+    /// losses by CPU.
+    fn running_with(&self, lost: &HashMap<u32, Timestamp>) -> Option<(Timestamp, u32)> {
+        self.running.filter(|(since, cpu)| lost.get(cpu).is_none_or(|lost| lost <= since))
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -63,7 +72,7 @@ struct Interval {
 }
 
 impl CpuIntervals {
-    /// Maximum number of intervals: 16 MiB, and as much again while they grow.
+    /// Maximum number of intervals and losses: 16 MiB, and as much again while they grow.
     pub const MAX: usize = 1 << 20;
 
     /// Makes an empty set of intervals.
@@ -71,9 +80,9 @@ impl CpuIntervals {
         Self::default()
     }
 
-    /// Adds a context switch. The switches of one CPU must be in time order.
+    /// Adds a context switch. Switches and losses must be in time order, also those of different CPUs.
     pub fn switch(&mut self, at: Timestamp, switch: &SchedSwitch<'_>) {
-        if self.is_full {
+        if self.is_full() {
             return;
         }
         self.first.get_or_insert(at);
@@ -88,26 +97,30 @@ impl CpuIntervals {
 
     /// Reports that switches of a CPU were lost between its last one and `at`.
     pub fn lost(&mut self, at: Timestamp, cpu: u32) {
-        if self.is_full {
+        if self.is_full() {
             return;
         }
-        let since = self.last_on.insert(cpu, at).or(self.first).unwrap_or(at);
-        /// Lost spans are searched linearly.
-        const MAX_LOST: usize = 1 << 12;
-        if self.lost.len() >= MAX_LOST {
-            self.is_full = true;
-            return;
+        self.last_lost.insert(cpu, at);
+        let mut start = self.last_on.insert(cpu, at).or(self.first).unwrap_or(at);
+        let mut end = at;
+        while let Some((since, until)) = self.lost.pop() {
+            if until < start {
+                self.lost.push((since, until));
+                break;
+            }
+            (start, end) = (start.min(since), end.max(until));
         }
-        self.lost.push((since, at));
-        // The thread on the CPU may have been switched out unseen.
-        for thread in self.threads.values_mut() {
-            thread.running.take_if(|(_, on)| *on == cpu);
-        }
+        self.lost.push((start, end));
+    }
+
+    fn is_full(&self) -> bool {
+        self.intervals + self.lost.len() >= Self::MAX
     }
 
     fn leave(&mut self, at: Timestamp, tid: u32) {
         let Some(thread) = self.threads.get_mut(&tid) else { return };
-        let Some((mut start, cpu)) = thread.running.take() else { return };
+        let Some((mut start, cpu)) = thread.running_with(&self.last_lost) else { return };
+        thread.running = None;
         loop {
             let left = at.nanos_since(start).max(0);
             let length = u32::try_from(left).unwrap_or(u32::MAX);
@@ -118,7 +131,6 @@ impl CpuIntervals {
                 break;
             }
         }
-        self.is_full = self.intervals >= Self::MAX;
     }
 
     /// Returns whether thread `tid` had a CPU at a time.
@@ -133,7 +145,7 @@ impl CpuIntervals {
             return CpuState::Unknown;
         }
         if let Some(thread) = self.threads.get(&tid) {
-            if let Some((since, cpu)) = thread.running {
+            if let Some((since, cpu)) = thread.running_with(&self.last_lost) {
                 if since <= to {
                     return CpuState::OnCpu(cpu);
                 }
@@ -146,10 +158,11 @@ impl CpuIntervals {
                 }
             }
         }
-        if self.lost.iter().any(|(start, end)| *start <= to && *end >= from) {
-            return CpuState::Unknown;
+        let next = self.lost.partition_point(|(start, _)| *start <= to);
+        match next.checked_sub(1).and_then(|i| self.lost.get(i)) {
+            Some((_, end)) if *end >= from => CpuState::Unknown,
+            _ => CpuState::OffCpu,
         }
-        CpuState::OffCpu
     }
 }
 
@@ -194,5 +207,27 @@ mod tests {
         assert_eq!(cpus.state(8, at(30)), CpuState::OnCpu(1), "on another CPU");
         assert_eq!(cpus.state(9, at(30)), CpuState::Unknown);
         assert_eq!(cpus.state(9, at(55)), CpuState::OffCpu);
+    }
+
+    #[test]
+    fn times_without_losses_are_known_after_any_number_of_these() {
+        const LOSSES: i64 = 5_000;
+        let mut cpus = CpuIntervals::new();
+        for time in (0..LOSSES).map(|n| n * 10) {
+            switch(&mut cpus, time, 0, 0, 7);
+            switch(&mut cpus, time + 1, 1, 0, 8);
+            // They overlap.
+            cpus.lost(at(time + 4), 0);
+            cpus.lost(at(time + 5), 1);
+            switch(&mut cpus, time + 6, 0, 7, 9);
+            switch(&mut cpus, time + 8, 0, 9, 0);
+        }
+        for time in (0..LOSSES).map(|n| n * 10) {
+            let state = |tid, after| cpus.state(tid, at(time + after));
+            assert_eq!(state(7, 2), CpuState::Unknown, "{time}");
+            assert_eq!(state(10, 5), CpuState::Unknown, "{time}");
+            assert_eq!(state(10, 7), CpuState::OffCpu, "{time}");
+            assert_eq!(state(9, 7), CpuState::OnCpu(0), "{time}");
+        }
     }
 }
