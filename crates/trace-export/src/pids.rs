@@ -1,6 +1,6 @@
 //! Process ids, also of processes whose own is not known: a Go trace does not record it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use trace_timeline::{Entity, EntityId, EntityKind, Tables};
 
 /// Above all process and thread ids of Linux.
@@ -35,25 +35,26 @@ pub(crate) fn of(entity: &Entity) -> Option<u32> {
     u32::try_from(number).ok().filter(|number| *number > 0)
 }
 
-/// At least two threads of the runtime agree, or its only one: the ids of a program in a container are those
-/// of unrelated threads, too.
+/// The process that has at least two threads of the runtime, or its only one, if there is one such process id: the ids
+/// of a program in a container are those of unrelated threads, too, and ids are used again.
 pub(crate) fn of_threads(process: EntityId, tables: &Tables) -> Option<EntityId> {
     let all = || tables.entities.iter().map(|(_, entity)| entity);
     let of_runtime = all()
         .filter(|entity| entity.kind == EntityKind::GoThread && entity.parent == Some(process));
     let numbers: BTreeSet<i64> = of_runtime.map(|thread| thread.number).collect();
-    let mut found = all()
-        .filter(|entity| entity.kind == EntityKind::Thread && numbers.contains(&entity.number))
-        .filter_map(|thread| {
-            let process = thread.parent?;
-            Some((thread.number, process, known(process, tables)?))
-        });
-    let (number, process, pid) = found.next()?;
-    let agrees = match found.find(|(other, ..)| *other != number) {
-        Some((.., other)) => other == pid,
-        None => numbers.len() == 1,
-    };
-    agrees.then_some(process)
+    let same = all()
+        .filter(|entity| entity.kind == EntityKind::Thread && numbers.contains(&entity.number));
+    let mut found: BTreeMap<EntityId, BTreeSet<i64>> = BTreeMap::new();
+    for thread in same {
+        if let Some(process) = thread.parent.filter(|id| known(*id, tables).is_some()) {
+            found.entry(process).or_default().insert(thread.number);
+        }
+    }
+    let enough = numbers.len().min(2);
+    let mut agreeing = found.iter().filter(|(_, threads)| threads.len() >= enough);
+    let (process, _) = agreeing.next()?;
+    let pid = known(*process, tables);
+    agreeing.all(|(other, _)| known(*other, tables) == pid).then_some(*process)
 }
 
 #[cfg(test)]

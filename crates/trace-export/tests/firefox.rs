@@ -330,6 +330,30 @@ fn one_thread_of_several_is_a_coincidence() {
     assert!(pids.len() == 2 && pids.iter().all(|pid| *pid > 6 << 20), "{pids:?}");
 }
 
+/// A thread of another process had the id of one of its threads before.
+#[test]
+fn the_process_with_several_of_the_threads_is_the_one() {
+    let mut example = Example::new();
+    let cycles = example.event("cycles", "");
+    let mut add = |kind, number, parent| {
+        let entity = Entity::new(kind, number).child_of(parent);
+        example.tables.entity(entity).unwrap()
+    };
+    let [before, process] = [90, 91].map(|pid| add(EntityKind::Process, pid, None));
+    for (tid, of) in [(95, before), (95, process), (96, process)] {
+        add(EntityKind::Thread, tid, Some(of));
+    }
+    let traced = add(EntityKind::Process, -1, None);
+    let sampled = [95, 96].map(|tid| add(EntityKind::GoThread, tid, Some(traced)));
+    for (at, entity) in (0..).zip(sampled) {
+        example.thread = entity;
+        example.sample(at * 1_000_000, SampleKind::Cpu, cycles, 0, 1);
+    }
+    let (file, _) = example.written();
+    let pids: Vec<String> = threads(&file).into_iter().map(|(pid, ..)| pid).collect();
+    assert_eq!(pids, ["91", "91"]);
+}
+
 #[test]
 fn idle_cpus_are_apart() {
     let mut example = Example::new();
