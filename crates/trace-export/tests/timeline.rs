@@ -937,6 +937,23 @@ fn samples_of_several_events_are_apart() {
     assert_eq!(timeline.count("alone"), 0, "{}", timeline.text());
 }
 
+/// What a sample is of is not among the frames of a deep stack that are left out.
+#[test]
+fn the_event_of_a_deep_stack_is_its_outermost_frame() {
+    let mut w = World::default();
+    let process = w.entity(EntityKind::Process, 100, "shop", None);
+    let entity = w.entity(EntityKind::Thread, 101, "shop", Some(process));
+    let [name, function] = [&b"cycles"[..], b"main.deep"].map(|text| w.tables.text(text));
+    let stack = w.tables.stack(&[Frame { function, ..Frame::default() }; 1100]);
+    let event = SampledEvent { name, has_others: true, ..SampledEvent::default() };
+    let event = w.tables.add_sampled_event(event);
+    let (kind, weight, thread, cpu, of) = (SampleKind::Cpu, 1, None, None, None);
+    w.push(EventKind::Sample { entity, kind, stack, weight, thread, cpu, event, of });
+    let (bytes, _) = w.draw(TimelineOptions::default());
+    let timeline = Timeline::read(&bytes);
+    assert_eq!(timeline.count("[[cycles] > main.deep > main.deep"), 1, "{}", timeline.text());
+}
+
 #[test]
 fn goroutines_above_the_limit_are_a_counter() {
     let mut w = World::default();

@@ -3,7 +3,7 @@
 use super::Context;
 use crate::cut;
 use crate::frame;
-use crate::intern::{Frame, StackId, TextId};
+use crate::intern::{Frame, Interner, StackId, TextId};
 use crate::model::{Category, Sink};
 use hashbrown::HashMap;
 use std::borrow::Cow;
@@ -442,7 +442,9 @@ fn intern(root: Root, stack: ModelStack, cx: &mut Context<'_, impl Sink>) -> Sta
             .source(tables.get(frame.file), frame.line)
             .module(tables.get(path(frame)), frame.address)
     });
-    cx.sink.stack(&mut frames.chain(outermost))
+    // The outermost frames of a deep stack are left out, but not this one.
+    let most = Interner::MAX_FRAMES - usize::from(outermost.is_some());
+    cx.sink.stack(&mut frames.take(most).chain(outermost))
 }
 
 /// Sets an entry of a list, which grows.
