@@ -6,7 +6,7 @@
 //! - [`perfetto`]: reads a Perfetto trace back as text
 //! - [`directory`]: directories that do not survive the test
 //! - [`golden`]: expected texts in files, and the one command that regenerates them
-//! - [`perf`]: Linux's own `perf`, run again if it crashes
+//! - [`perf`]: Linux's own `perf`, run again if it crashes; programs that may not open events
 //! - [`process`]: children that do not survive the test
 //! - [`program`]: programs that a test writes and executes
 //! - [`random`]: numbers that are the same in every run

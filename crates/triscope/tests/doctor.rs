@@ -227,28 +227,11 @@ fn the_fix_of_the_scheduler_is_complete() {
     assert_eq!(fix.contains("/sys/kernel/tracing"), machine["tracefs_readable"] == false, "{fix}");
 }
 
-/// The default profile of Docker lets a process without `CAP_PERFMON` call `perf_event_open(2)` with the
-/// result `EPERM`. This is such a filter.
-const FILTERED: &str = r#"
-    my ($number, @command) = @ARGV;
-    my $program = pack("SCCL", 0x20, 0, 0, 0) . pack("SCCL", 0x15, 0, 1, $number)
-        . pack("SCCL", 0x06, 0, 0, 0x00050001) . pack("SCCL", 0x06, 0, 0, 0x7fff0000);
-    my $filter = pack("Sx6P", 4, $program);
-    my ($prctl, $no_new_privs, $set_seccomp) = (157, 38, 22);
-    syscall($prctl, $no_new_privs, 1, 0, 0, 0) == 0 or die "no_new_privs: $!";
-    syscall($prctl, $set_seccomp, 2, $filter, 0, 0) == 0 or die "seccomp: $!";
-    exec @command;
-"#;
-
 #[test]
 #[cfg(target_arch = "x86_64")]
 fn a_filter_of_system_calls_is_named() {
-    const PERF_EVENT_OPEN: &str = "298";
-    let run = |args: &[&str]| {
-        let mut perl = Command::new("perl");
-        perl.args(["-e", FILTERED, PERF_EVENT_OPEN, env!("CARGO_BIN_EXE_triscope")]).args(args);
-        perl.output()
-    };
+    let run =
+        |args: &[&str]| testkit::perf::filtered(env!("CARGO_BIN_EXE_triscope")).args(args).output();
     let output = match run(&["doctor", "--json"]) {
         Ok(output) => output,
         Err(error) => {

@@ -69,6 +69,34 @@ fn go_shell(dir: &Path) -> Option<PathBuf> {
     made.is_ok_and(|status| status.success()).then_some(shell)
 }
 
+/// A filter of system calls refuses all events of the kernel, as in containers.
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn a_go_command_is_recorded_without_the_scheduler() {
+    let dir = tempfile::tempdir().unwrap();
+    let has_perl = Command::new("perl").arg("-v").output().is_ok();
+    let shell = go_shell(dir.path());
+    if !testkit::skip::can("perl and objcopy", has_perl && shell.is_some()) {
+        return;
+    }
+    let shop = Path::new(env!("CARGO_MANIFEST_DIR")).join("../gotrace/tests/data/shop.trace");
+    let record = |options: &[&str]| {
+        let mut record = testkit::perf::filtered(env!("CARGO_BIN_EXE_triscope"));
+        record.arg("record").args(options).arg(shell.as_ref().unwrap());
+        record.args(["-c", "cat \"$1\" > \"$0\"", "written.trace"]).arg(&shop);
+        let recorded = record.current_dir(dir.path()).stdin(Stdio::null()).output().unwrap();
+        (recorded.status.success(), String::from_utf8(recorded.stderr).unwrap())
+    };
+    // Only the scheduler has what is asked for.
+    for options in [&["--all-tasks"][..], &["--off-cpu"], &["-F", "99"]] {
+        let (is_good, errors) = record(options);
+        assert!(!is_good && !dir.path().join("written.trace").exists(), "{options:?}: {errors}");
+    }
+    let (is_good, errors) = record(&[]);
+    assert!(is_good && errors.contains("the scheduler is not recorded"), "{errors}");
+    assert!(errors.contains("150 goroutines"), "{errors}");
+}
+
 /// The name of the file is another one, or none, outside of the namespace.
 #[test]
 fn a_go_trace_in_another_mount_namespace_is_found() {

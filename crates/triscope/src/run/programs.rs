@@ -33,6 +33,17 @@ pub(crate) fn is_dotnet_command(command: &[String]) -> bool {
     program.file_name().is_some_and(|name| name == "dotnet") || contains(&program, &marker)
 }
 
+/// Whether a command is a program in Go.
+pub(crate) fn is_go_command(command: &[String]) -> bool {
+    let program = command.first().and_then(|name| find(name));
+    program.is_some_and(|program| go_program::version(&program).is_some())
+}
+
+/// Whether a running process is a program in Go.
+pub(crate) fn is_go_process(pid: u32) -> bool {
+    go_program::version(Path::new(&format!("/proc/{pid}/exe"))).is_some()
+}
+
 /// Whether a running process has a .NET runtime.
 pub(crate) fn is_dotnet_process(pid: u32) -> bool {
     Process::find(pid).is_ok()

@@ -6,8 +6,8 @@ use crate::io::regular;
 use crate::io::unnamed::descriptor;
 use crate::run::family::Turns;
 use crate::run::pprof::{Answer, Download, Listening, listening};
+use crate::run::procfs;
 use crate::run::programs::{FileId, GoProgram, Programs, has};
-use crate::run::{go_program, procfs};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs::{File, Metadata};
 use std::io::{self, Read};
@@ -165,12 +165,6 @@ impl Wanted {
 
     pub(super) const fn set_pid(&mut self, pid: u32) {
         self.subject = pid;
-    }
-
-    /// Whether the running process is a Go program.
-    pub(super) fn is_go(&self) -> bool {
-        let executable = format!("/proc/{}/exe", self.subject);
-        self.subject != 0 && go_program::version(Path::new(&executable)).is_some()
     }
 }
 

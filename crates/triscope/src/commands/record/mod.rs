@@ -278,6 +278,17 @@ impl Args {
         Wanted { freq: self.freq, off_cpu: self.off_cpu }
     }
 
+    /// Whether something is recorded where the scheduler cannot be opened: nothing was asked for that only it has, and
+    /// the subject has a runtime.
+    fn can_lack_scheduler(&self, running: Option<u32>) -> bool {
+        let is_asked_for = !self.is_found || self.all_tasks || self.sampled().is_any();
+        let is_go = || match running {
+            Some(pid) => programs::is_go_process(pid),
+            None => programs::is_go_command(&self.command),
+        };
+        !is_asked_for && (self.dotnet.is_some() || is_go())
+    }
+
     /// With .NET, if nothing is named and the subject has a .NET runtime.
     fn completed(mut self) -> Self {
         self.is_found = !self.sched && self.go_trace.is_none() && self.dotnet.is_none();
@@ -309,7 +320,6 @@ fn record(args: &Args, output: &mut OutputFile, beginning: &Beginning) -> Result
         (None, Some(pid)) => Some(WantedGo::of_process(pid, args.seconds)),
         (None, None) => Some(WantedGo::of_command(&args.command, args.seconds)),
     };
-    let has_others = args.dotnet.is_some() || go.as_ref().is_some_and(WantedGo::is_go);
     // Before the events of the command are opened: the port starts a process.
     let port = match (running, args.dotnet.is_some(), args.is_found) {
         (Some(_), ..) | (None, false, false) => None,
@@ -324,7 +334,7 @@ fn record(args: &Args, output: &mut OutputFile, beginning: &Beginning) -> Result
         },
     };
     let scheduler = match args.sched.then(|| open_scheduler(args, running.is_some())) {
-        Some(Err(failure)) if args.is_found && has_others => {
+        Some(Err(failure)) if args.can_lack_scheduler(running) => {
             failure.and("the scheduler is not recorded").print();
             None
         }
