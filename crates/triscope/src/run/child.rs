@@ -35,6 +35,8 @@ struct Shared {
     is_gate: bool,
     /// Number of received signals.
     asked: u32,
+    /// The first of them.
+    first: Option<i32>,
     /// Set once the command was waited for: another process may then have its process id.
     status: Option<ExitStatus>,
 }
@@ -72,7 +74,7 @@ impl Launched {
         is_gate: bool,
     ) -> Result<Self> {
         let (program, args) = command.split_first().ok_or(Failure::new("no command"))?;
-        let shared = Shared { child: None, is_gate, asked: 0, status: None };
+        let shared = Shared { child: None, is_gate, asked: 0, first: None, status: None };
         let shared = Arc::new(Mutex::new(shared));
         // Before there is a command that nothing would wait for.
         let (started, exited) = waiter(begin).map_err(Failure::new)?;
@@ -104,6 +106,10 @@ impl Launched {
         command: &[String],
         prepare: impl FnOnce(&mut Command),
     ) -> Result<Self> {
+        // The shell would find out when the recording has begun.
+        if let Some(program) = command.first().filter(|program| !is_there(program)) {
+            return Err(not_started(program, &io::ErrorKind::NotFound.into()));
+        }
         let gate = ["sh", "-c", "kill -STOP $$; exec \"$@\"", "sh"].map(str::to_owned);
         let this = Self::launch(&[&gate[..], command].concat(), prepare, || (), true)?;
         let options = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
@@ -111,11 +117,15 @@ impl Launched {
         Ok(this)
     }
 
-    /// Starts a command that is stopped.
-    pub(crate) fn resume(&self) {
+    /// Starts a command that is stopped. After a signal it is not run, and the error has the exit code of the signal.
+    pub(crate) fn resume(&self) -> Result {
         let mut shared = lock(&self.shared);
+        if let Some(signal) = shared.first {
+            return Err(Failure::Quiet(stop::exit_code(signal)));
+        }
         shared.is_gate = false;
         shared.send(Signal::CONT);
+        Ok(())
     }
 
     /// Its process identifier.
@@ -190,6 +200,7 @@ impl Shared {
     fn on_signal(&mut self, received: Received) -> Next {
         let signal = received.signal;
         self.asked += 1;
+        self.first.get_or_insert(signal);
         let _ = self.reap(); // an error is reported where the command is waited for
         match self.asked {
             2.. if self.status.is_some() => return Next::Exit,
@@ -231,9 +242,7 @@ fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
 
 fn not_started(program: &str, error: &io::Error) -> Failure {
     use io::ErrorKind::{NotFound, PermissionDenied};
-    let is_there =
-        if program.contains('/') { Path::new(program).exists() } else { in_path(program) };
-    match (error.kind(), is_there) {
+    match (error.kind(), is_there(program)) {
         // A directory of the search path that is not readable is not the reason.
         (NotFound | PermissionDenied, false) => {
             Failure::about(program, "command not found").with_code(NOT_FOUND)
@@ -246,8 +255,11 @@ fn not_started(program: &str, error: &io::Error) -> Failure {
     }
 }
 
-/// Whether a program is in a directory of the search path.
-fn in_path(program: &str) -> bool {
+/// Whether the file of a program exists, by the search path.
+fn is_there(program: &str) -> bool {
+    if program.contains('/') {
+        return Path::new(program).exists();
+    }
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|dir| dir.join(program).is_file())
 }
@@ -300,8 +312,17 @@ mod tests {
         let pid = gate.pid;
         drop(gate);
         assert_eq!((ended_by(pid), ran.exists()), (Some(9), false));
+        let interrupted = Launched::start_stopped(&command, |_| ()).unwrap();
+        let pid = interrupted.pid;
+        let received = Received { signal: SIGTERM, is_of_kernel: false };
+        assert_eq!(lock(&interrupted.shared).on_signal(received), Next::Wait);
+        assert!(matches!(interrupted.resume(), Err(Failure::Quiet(143))));
+        drop(interrupted);
+        assert!(ended_by(pid).is_some() && !ran.exists());
+        let missing = Launched::start_stopped(&["/nonexistent".to_owned()], |_| ()).err().unwrap();
+        assert!(matches!(missing, Failure::Message(_, NOT_FOUND)), "{}", missing.message());
         let resumed = Launched::start_stopped(&command, |_| ()).unwrap();
-        resumed.resume();
+        resumed.resume().unwrap();
         assert!(resumed.wait().unwrap().success() && ran.exists());
         assert!(!lock(&resumed.shared).is_gate);
     }

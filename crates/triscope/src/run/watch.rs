@@ -71,10 +71,11 @@ impl Watch {
         Self { subject: Subject::Command { launched, status: None }, deadline: timer(time) }
     }
 
-    /// Starts a command that is stopped.
-    pub(crate) fn resume(&self) {
-        if let Subject::Command { launched, .. } = &self.subject {
-            launched.resume();
+    /// Starts a command that is stopped, unless a signal has ended this program.
+    pub(crate) fn resume(&self) -> Result {
+        match &self.subject {
+            Subject::Command { launched, .. } => launched.resume(),
+            Subject::Running { .. } => Ok(()),
         }
     }
 

@@ -224,6 +224,19 @@ fn a_command_is_not_run_without_its_recording_where_sigterm_is_ignored() {
 }
 
 #[test]
+fn a_command_that_is_not_found_leaves_the_recording_before() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("out"), "old").unwrap();
+    let record = ["perf", "record", "-o", "out", "-e", "{cpu-clock,page-faults}:S"];
+    for command in ["/nonexistent", "triscope-no-such-command"] {
+        let ran = run_in(dir.path(), &[&record[..], &[command]].concat());
+        ran.is_refused(127, &[command, "command not found"]);
+    }
+    assert_eq!(crate::support::names(dir.path()), ["out"]);
+    assert_eq!(std::fs::read_to_string(dir.path().join("out")).unwrap(), "old");
+}
+
+#[test]
 fn a_cgroup_is_recorded_alone() {
     needs_root!();
     let root = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"].map(Path::new);

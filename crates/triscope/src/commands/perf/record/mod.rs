@@ -196,7 +196,7 @@ pub(crate) fn run(args: &Args) -> Result {
         None => Watch::command(&args.command, args.seconds, prepare)?,
     };
     if is_stopped {
-        watch.resume();
+        watch.resume()?;
     }
     // From now on, what was written can be read, however the program ends.
     output.keep();
