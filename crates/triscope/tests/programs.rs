@@ -90,7 +90,7 @@ fn go_traces_of_children_are_found() {
     drop(input);
     assert!(errors.contains("the Go trace of served ("), "{errors}");
     assert!(errors.contains("idle (go1."), "{errors}");
-    assert!(errors.contains("it writes no execution trace"), "{errors}");
+    assert!(errors.contains("no execution trace of it was seen"), "{errors}");
     assert!(errors.contains("goroutines of writer ("), "{errors}");
     assert!(errors.contains("goroutines of served ("), "{errors}");
     assert!(!errors.contains("ends early"), "{errors}");

@@ -123,6 +123,13 @@ pub(crate) struct Executable {
 pub(crate) struct Programs(HashMap<Executable, Option<Rc<GoProgram>>>);
 
 impl Programs {
+    /// With the file that a process executes as this program.
+    #[cfg(test)]
+    pub(crate) fn with(pid: u32, program: GoProgram) -> Self {
+        let program = Some(Rc::new(program));
+        Self(Self::file(pid).map(|file| (file, program)).into_iter().collect())
+    }
+
     /// The file that a process executes, which changes by `execve(2)`. `None` if it has ended, or
     /// this user may not look at it.
     pub(crate) fn file(pid: u32) -> Option<Executable> {

@@ -1,7 +1,7 @@
 //! Go traces of the recorded processes, found while they run.
 
 use super::Version;
-use crate::failure::{Failure, OneLine};
+use crate::failure::{Failure, OneLine, Result};
 use crate::io::regular;
 use crate::io::unnamed::descriptor;
 use crate::run::family::Turns;
@@ -10,9 +10,9 @@ use crate::run::procfs;
 use crate::run::programs::{FileId, GoProgram, Programs, has};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs::{File, Metadata};
-use std::io::{self, Read};
+use std::io;
 use std::net::SocketAddr;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::{Duration, SystemTime};
@@ -53,6 +53,8 @@ pub(super) struct GoTraces {
     found: Vec<Found>,
     /// Downloads that their process has not accepted yet.
     asked: BTreeMap<u32, Download>,
+    /// Downloads that were accepted and have failed.
+    failures: Vec<Failure>,
     /// Processes without a trace, by program and reason.
     missing: BTreeMap<(String, String), u64>,
     /// Processes that had a trace above the limit.
@@ -64,10 +66,14 @@ struct Process {
     file: Option<FileId>,
     program: Option<Rc<GoProgram>>,
     arguments: Arguments,
+    /// Whether there is a trace of it.
     has_trace: bool,
+    /// Whether it has written one: while it is asked for another, it cannot begin its next one.
+    is_writer: bool,
     /// Whether it was seen before. Between `fork(2)` and `execve(2)`, a child has the executable and
     /// the files of its parent.
     is_settled: bool,
+    /// Addresses that have sent no trace.
     tried: HashSet<SocketAddr>,
     refusal: Option<Failure>,
     pace: Pace,
@@ -113,7 +119,7 @@ struct Found {
 }
 
 enum Source {
-    /// The program writes it. A process can have it under another name than this program, or under none.
+    /// The program writes it, or has sent it. A process can have it under another name than this program, or under none.
     File(File, PathBuf),
     Download(Download),
 }
@@ -178,6 +184,7 @@ impl GoTraces {
             turns: Turns::default(),
             found: Vec::new(),
             asked: BTreeMap::new(),
+            failures: Vec::new(),
             missing: BTreeMap::new(),
             ignored: 0,
         }
@@ -189,6 +196,7 @@ impl GoTraces {
             return;
         }
         self.hear();
+        self.receive();
         self.downloads().chain(self.asked.values()).for_each(Download::look);
         let is_gone = |pid: &&u32| !processes.contains(pid);
         // Those that were started last first: `go test` has the options of the program that it starts.
@@ -224,6 +232,32 @@ impl GoTraces {
         }
     }
 
+    /// Takes what was sent to its end. A process that has sent a trace can be asked for another one.
+    fn receive(&mut self) {
+        for Found { pid, name, source } in std::mem::take(&mut self.found) {
+            let source = match source {
+                Source::Download(download) if download.is_complete() => {
+                    let (address, shown) = (download.address(), download.name());
+                    match download.finish() {
+                        Ok(file) => {
+                            let process = self.processes.get_mut(&pid);
+                            if let Some(process) = process.filter(|_| is_trace(&file)) {
+                                process.tried.remove(&address);
+                            }
+                            Source::File(file, shown.into())
+                        }
+                        Err(failure) => {
+                            self.failures.push(failure);
+                            continue;
+                        }
+                    }
+                }
+                source => source,
+            };
+            self.found.push(Found { pid, name, source });
+        }
+    }
+
     /// A download without an answer may still become a trace.
     fn expect(&mut self, pid: u32) {
         let Some(download) = self.asked.remove(&pid) else { return };
@@ -247,36 +281,62 @@ impl GoTraces {
             let arguments = Arguments::of(pid);
             let program = executable.and_then(|executable| self.programs.go(pid, executable));
             let arguments = program.as_ref().map(|_| arguments).unwrap_or_default();
-            let (tried, refusal) = (HashSet::new(), None);
-            let (has_trace, is_settled) = (false, pid == self.wanted.subject);
-            let pace = Pace::default();
-            let process =
-                Process { file, program, arguments, has_trace, is_settled, tried, refusal, pace };
+            let process = Process {
+                file,
+                program,
+                arguments,
+                has_trace: false,
+                is_writer: false,
+                is_settled: pid == self.wanted.subject,
+                tried: HashSet::new(),
+                refusal: None,
+                pace: Pace::default(),
+            };
             self.processes.insert(pid, process);
         }
+        let is_served = self.asked.contains_key(&pid) || self.is_served(pid);
+        let is_full = self.found.len() + self.asked.len() + self.failures.len() >= MAX_TRACES;
         let Some(process) = self.processes.get_mut(&pid) else { return };
-        if process.has_trace || self.asked.contains_key(&pid) {
+        if is_served || (is_full && process.has_trace) {
             return;
         }
         let Some(program) = process.program.clone().filter(|_| process.pace.is_due()) else {
             return;
         };
-        let named = self.wanted.named.as_deref();
-        let may_ask = named.is_none()
-            && process.is_settled
-            && self.found.len() + self.asked.len() < MAX_TRACES;
-        let mut written = procfs::written_files(pid).into_iter();
-        let trace = |(at, path): (PathBuf, PathBuf)| Some((go_trace(&at, named)?, path));
-        let found = written.find_map(trace);
-        process.is_settled = true;
-        if let Some((file, path)) = found {
-            process.has_trace = true;
-            self.add(pid, program.name.clone(), Source::File(file, path));
-        } else if may_ask {
-            let Some(listening) = process.untried(pid, &program) else { return };
-            process.tried.insert(listening.address);
-            self.asked.insert(pid, Download::start(listening, self.wanted.limit, &self.dir));
+        let has_written = self.add_written(pid, &program.name);
+        let Some(process) = self.processes.get_mut(&pid) else { return };
+        process.has_trace |= has_written;
+        process.is_writer |= has_written;
+        let is_settled = std::mem::replace(&mut process.is_settled, true);
+        if !is_settled || process.is_writer || !program.has_pprof || self.wanted.named.is_some() {
+            return;
         }
+        match process.untried(pid, is_full) {
+            Ok(Some(listening)) => {
+                process.tried.insert(listening.address);
+                self.asked.insert(pid, Download::start(listening, self.wanted.limit, &self.dir));
+            }
+            Ok(None) => {}
+            Err(refusal) => process.refusal = Some(refusal),
+        }
+    }
+
+    /// Whether the process sends a trace.
+    fn is_served(&self, pid: u32) -> bool {
+        let is_it = |found: &Found| found.pid == pid && matches!(found.source, Source::Download(_));
+        self.found.iter().any(is_it)
+    }
+
+    /// Adds the traces that a process writes. Returns whether there are any.
+    fn add_written(&mut self, pid: u32, name: &str) -> bool {
+        let mut has_written = false;
+        for (at, path) in procfs::written_files(pid) {
+            if let Some(file) = go_trace(&at, self.wanted.named.as_deref()) {
+                has_written = true;
+                self.add(pid, name.to_owned(), Source::File(file, path));
+            }
+        }
+        has_written
     }
 
     /// Adds a trace, unless it is known or there are too many.
@@ -301,27 +361,25 @@ impl GoTraces {
     fn conclude(&mut self, pid: u32) {
         self.expect(pid);
         let Some(process) = self.processes.remove(&pid) else { return };
-        let Some(program) = process.program.filter(|_| !process.has_trace && process.is_settled)
-        else {
-            return;
-        };
-        let new = |path: PathBuf| {
+        let Some(program) = process.program.filter(|_| process.is_settled) else { return };
+        let mut has_trace = process.has_trace;
+        for path in process.arguments.paths {
             let written = std::fs::metadata(&path).and_then(|metadata| metadata.modified());
             let is_new = written.is_ok_and(|at| at >= self.wanted.began);
-            Some((is_new.then(|| go_trace(&path, self.wanted.named.as_deref()))??, path))
-        };
-        if let Some((file, path)) = process.arguments.paths.into_iter().find_map(new) {
-            self.add(pid, program.name.clone(), Source::File(file, path));
-            return;
+            let named = self.wanted.named.as_deref();
+            if let Some(file) = is_new.then(|| go_trace(&path, named)).flatten() {
+                has_trace = true;
+                self.add(pid, program.name.clone(), Source::File(file, path));
+            }
         }
-        if self.wanted.named.is_some() {
+        if has_trace || self.wanted.named.is_some() {
             return;
         }
         let why = match process.refusal {
             Some(Failure::Message(refusal, _)) => format!("it sent no trace: {refusal}"),
             _ if program.has_pprof => "it did not listen on a loopback address".to_owned(),
-            _ => "it writes no execution trace and does not serve net/http/pprof: call \
-                  runtime/trace.Start, or import net/http/pprof"
+            _ => "no execution trace of it was seen: call runtime/trace.Start and name the file \
+                  with --go-trace, or import net/http/pprof"
                 .to_owned(),
         };
         let key = (format!("{} ({})", program.name, program.version), why);
@@ -365,7 +423,7 @@ impl GoTraces {
         for (file, path) in arguments.into_iter().filter_map(written) {
             self.add(self.wanted.subject, String::new(), Source::File(file, path));
         }
-        let (mut traces, mut failures) = (Vec::new(), Vec::new());
+        let (mut traces, mut failures) = (Vec::new(), self.failures);
         for Found { pid, name, source } in self.found {
             let name = if pid == self.wanted.subject { String::new() } else { name };
             let (shown, file) = match source {
@@ -391,12 +449,16 @@ impl GoTraces {
 }
 
 impl Process {
-    /// An address that may serve its trace.
-    fn untried(&self, pid: u32, program: &GoProgram) -> Option<Listening> {
+    /// An address that may serve its trace. An error if none is asked.
+    fn untried(&self, pid: u32, is_full: bool) -> Result<Option<Listening>> {
         // Connecting to another network namespace would reach another program.
-        let may_serve = program.has_pprof && procfs::shares_network(pid);
-        let addresses = if may_serve { listening(pid) } else { Vec::new() };
-        addresses.into_iter().find(|listening| !self.tried.contains(&listening.address))
+        if !procfs::shares_network(pid) {
+            return Err(Failure::new("it has another network namespace"));
+        }
+        if is_full {
+            return Err(Failure::new(format_args!("{MAX_TRACES} other traces are recorded")));
+        }
+        Ok(listening(pid).into_iter().find(|listening| !self.tried.contains(&listening.address)))
     }
 }
 
@@ -435,17 +497,26 @@ fn go_trace(path: &Path, named: Option<&Path>) -> Option<File> {
     // To open another file can have an effect. The process can put one in its place meanwhile.
     let is_file = std::fs::metadata(path).is_ok_and(|metadata| metadata.is_file());
     let file = is_file.then(|| regular::open(path).ok())??;
-    let mut head = Vec::new();
-    (&file).take(16).read_to_end(&mut head).ok()?;
-    let is_trace = head.starts_with(b"go 1.") && has(&head, b" trace\0");
     // To open it would wait for a writer, if it is a FIFO.
     let is_named = |named| is_same(std::fs::metadata(named), file.metadata());
-    (is_trace && named.is_none_or(is_named)).then_some(file)
+    (is_trace(&file) && named.is_none_or(is_named)).then_some(file)
+}
+
+/// Whether a file begins as a Go execution trace does.
+fn is_trace(file: &File) -> bool {
+    let mut head = [0; 16];
+    let has_head = file.read_exact_at(&mut head, 0).is_ok();
+    has_head && head.starts_with(b"go 1.") && has(&head, b" trace\0")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::run::wait;
+    use std::io::{BufRead as _, BufReader, Write as _};
+    use std::net::TcpListener;
+    use std::os::fd::OwnedFd;
+    use std::process::{Child, ChildStdout, Command, Stdio};
 
     #[test]
     fn processes_without_news_are_examined_rarely() {
@@ -482,6 +553,134 @@ mod tests {
         let read = |trace: &GoTrace| std::fs::read(trace.path()).unwrap().ends_with(b"rest");
         assert!(traces.len() == 2 && traces.iter().all(read));
         assert_eq!(traces[1].shown, c.display().to_string());
+    }
+
+    /// A child that ends with the test.
+    struct Program(Child, BufReader<ChildStdout>);
+
+    impl Program {
+        /// Starts a command that prints a line, and records it as a program in Go.
+        fn start(command: &mut Command, has_pprof: bool) -> (Self, GoTraces) {
+            let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+            let output = BufReader::new(child.stdout.take().unwrap());
+            let mut program = Self(child, output);
+            program.wait_for("started");
+            let wanted = Wanted::of_process(program.0.id(), None);
+            let mut traces = GoTraces::new(wanted, std::env::temp_dir());
+            let (name, version) = ("program".to_owned(), "go1.26".to_owned());
+            let go = GoProgram { name, version, has_pprof };
+            traces.programs = Programs::with(program.0.id(), go);
+            (program, traces)
+        }
+
+        fn wait_for(&mut self, line: &str) {
+            let mut printed = String::new();
+            self.1.read_line(&mut printed).unwrap();
+            assert_eq!(printed.trim_end(), line);
+        }
+
+        fn look(&self, traces: &mut GoTraces) {
+            traces.look(&[self.0.id()].into());
+        }
+    }
+
+    impl Drop for Program {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    fn shell(script: &str) -> Command {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", script]).stdin(Stdio::piped());
+        shell
+    }
+
+    /// The last one is that of an argument, and is never seen open.
+    #[test]
+    fn all_traces_of_a_process_are_found() {
+        let dir = tempfile::tempdir().unwrap();
+        let script = "trace() { printf 'go 1.26 trace\\0\\0\\0'; }
+            echo started; read line; exec 9>a; trace >&9; echo 1; read line
+            exec 9>b; trace >&9; trace >\"$0\"; echo 2; read line";
+        let (mut program, mut traces) =
+            Program::start(shell(script).arg("c").current_dir(dir.path()), false);
+        traces.wanted.began = SystemTime::UNIX_EPOCH;
+        for line in ["1", "2"] {
+            program.look(&mut traces);
+            program.0.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+            program.wait_for(line);
+        }
+        program.look(&mut traces);
+        program.look(&mut traces);
+        let (traces, failures) = traces.finish();
+        let names: Vec<_> = traces.iter().map(|trace| trace.shown.rsplit('/').next()).collect();
+        assert_eq!(names, ["a", "b", "c"].map(Some));
+        assert!(failures.is_empty());
+    }
+
+    #[test]
+    fn a_process_without_a_trace_has_the_reason() {
+        const SCRIPT: &str = "echo started; read line";
+        let why = |command: &mut Command, has_pprof, others: usize| {
+            let (program, mut traces) = Program::start(command, has_pprof);
+            traces.failures.extend((0..others).map(|_| Failure::new("it has failed")));
+            program.look(&mut traces);
+            traces.finish().1.pop().unwrap().message().to_owned()
+        };
+        let none = why(&mut shell(SCRIPT), false, 0);
+        assert!(none.starts_with("program (go1.26): no execution trace of it was seen"), "{none}");
+        let not_listening = why(&mut shell(SCRIPT), true, 0);
+        assert_eq!(not_listening, "program (go1.26): it did not listen on a loopback address");
+        let many = why(&mut shell(SCRIPT), true, MAX_TRACES);
+        assert!(many.ends_with(": it sent no trace: 64 other traces are recorded"), "{many}");
+        let mut unshare = Command::new("unshare");
+        // Only root may make a namespace.
+        if unshare.args(["--net", "true"]).output().is_ok_and(|made| made.status.success()) {
+            let mut unshare = Command::new("unshare");
+            unshare.args(["--net", "sh", "-c", SCRIPT]).stdin(Stdio::piped());
+            let elsewhere = why(&mut unshare, true, 0);
+            assert!(elsewhere.ends_with(": it has another network namespace"), "{elsewhere}");
+        }
+    }
+
+    /// A program that answers each request for its trace with this: its socket is also that of the test.
+    fn serve(content: &'static str) -> (Program, GoTraces) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let socket = OwnedFd::from(listener.try_clone().unwrap());
+        // Ends with the process of the tests.
+        std::thread::spawn(move || {
+            for mut stream in listener.incoming().flatten() {
+                let lines = BufReader::new(stream.try_clone().unwrap()).lines();
+                let _ = lines.map_while(io::Result::ok).find(String::is_empty);
+                let _ = write!(stream, "HTTP/1.0 200 OK\r\n\r\n{content}"); // it may have gone
+            }
+        });
+        Program::start(shell("echo started; kill -STOP $$; :").stdin(socket), true)
+    }
+
+    #[test]
+    fn a_program_whose_trace_has_ended_is_asked_again() {
+        let (program, mut traces) = serve("go 1.26 trace\0\0\0");
+        wait::until("the second trace", || {
+            program.look(&mut traces);
+            traces.found.len() == 2
+        });
+    }
+
+    /// A program can have any page at this address.
+    #[test]
+    fn a_program_that_sends_no_trace_is_asked_once() {
+        let (program, mut traces) = serve("<html></html>");
+        wait::until("the page", || {
+            program.look(&mut traces);
+            matches!(traces.found[..], [Found { source: Source::File(..), .. }])
+        });
+        for _ in 0..=Pace::MAX {
+            program.look(&mut traces);
+            assert!(traces.found.len() == 1 && traces.asked.is_empty());
+        }
     }
 
     #[test]
