@@ -978,6 +978,50 @@ fn the_recording_stays_if_it_cannot_be_converted() {
 }
 
 #[test]
+fn a_conversion_that_a_signal_ends_leaves_the_recording() {
+    use std::io::Read as _;
+    use std::os::unix::fs::OpenOptionsExt as _;
+    if !can("perf events of own processes", is_able() || users_may_count()) {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let page = dir.path().join("x.html");
+    assert!(Command::new("mkfifo").arg(&page).status().unwrap().success());
+    // A page is longer than a pipe takes, and it is not read to its end.
+    let mut reader = std::fs::File::options();
+    reader.read(true).write(true).custom_flags(rustix::fs::OFlags::NONBLOCK.bits() as i32);
+    let mut reader = reader.open(&page).unwrap();
+    let args = ["profile", "-e", "page-faults", "-c", "1", "-o", "x.html", "true"];
+    let mut command = support::with_default_signals(&args);
+    let profile = Running::start(command.current_dir(dir.path()));
+    testkit::wait::until("the page", || {
+        profile.still_runs();
+        reader.read(&mut [0]).is_ok()
+    });
+    // The first one is for the command.
+    profile.signal("INT");
+    profile.signal("TERM");
+    let ran = profile.end();
+    assert!(matches!(ran.code, Some(130 | 143)), "{}", ran.stderr);
+    let said = "triscope: interrupted; x.html.data has the recording\n";
+    assert!(ran.stderr.ends_with(said), "{}", ran.stderr);
+    assert_eq!(support::names(dir.path()), ["x.html", "x.html.data"]);
+}
+
+#[test]
+fn a_command_that_is_not_found_leaves_no_recording() {
+    if !can("perf events of own processes", is_able() || users_may_count()) {
+        return;
+    }
+    for file in ["x.data", "x.html"] {
+        let dir = tempfile::tempdir().unwrap();
+        let ran = run_in(dir.path(), &["profile", "-o", file, "./no-such-command"]);
+        assert_eq!(ran.code, Some(127), "{}", ran.stderr);
+        assert_eq!(support::names(dir.path()), [""; 0]);
+    }
+}
+
+#[test]
 fn a_bad_output_is_refused_before_the_command_runs() {
     let dir = tempfile::tempdir().unwrap();
     let ran = run_in(dir.path(), &["profile", "-o", "x.txt", "touch", "ran"]);

@@ -2,8 +2,10 @@
 
 use super::Args;
 use crate::failure::{Failure, Result};
+use crate::io::output_file::OutputFile;
 use crate::io::progress::Status;
 use crate::io::recording::Recording;
+use crate::run::stop::Beginning;
 use crate::run::watch::Watch;
 use crate::sources::kernel::failure;
 use crate::sources::kernel::hotplug::Hotplug;
@@ -75,13 +77,14 @@ pub(super) struct Ran {
     pub(super) span: Option<(Timestamp, Timestamp)>,
 }
 
-/// Captures up to the end. `explain` says of a failure what is left of the capture.
+/// Captures up to the end. The output, if it is written meanwhile, is kept once the subject runs.
 pub(super) fn run(
     args: &Args,
     opened: &mut Opened,
     consumer: &mut impl Consumer,
     runtimes: Option<&mut Runtimes>,
-    explain: impl Fn(Failure) -> Failure,
+    output: Option<&OutputFile>,
+    beginning: &Beginning,
 ) -> Result<Ran> {
     let target = &args.target;
     let set = &mut opened.set;
@@ -98,14 +101,26 @@ pub(super) fn run(
         set.enable().map_err(failure)?;
     }
     let mut watch = match &target.command[..] {
-        [] => Watch::running(&target.pids(), args.seconds)?,
-        command => Watch::command(command, args.seconds, |_| ())?,
+        [] => {
+            let watch = Watch::running(&target.pids(), args.seconds)?;
+            beginning.end();
+            watch
+        }
+        command => Watch::command(command, args.seconds, |_| beginning.end())?,
     };
+    // From now on, what was written can be read, however the program ends.
+    if let Some(output) = output {
+        output.keep();
+    }
     let captured = capture(args, opened, consumer, runtimes, &mut watch);
     if captured.is_err() {
         let _ = opened.set.disable(); // they are closed at the end of the command
     }
-    let Captured { stats, losses, end } = watch.see_out(captured.map_err(explain))?;
+    let captured = captured.map_err(|failure| match output {
+        Some(output) => output.with_kept(failure),
+        None => failure,
+    });
+    let Captured { stats, losses, end } = watch.see_out(captured)?;
     Ok(Ran { watch, stats, losses, span: begin.zip(end) })
 }
 

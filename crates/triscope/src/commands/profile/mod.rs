@@ -15,6 +15,7 @@ use crate::io::recording::Recording;
 use crate::run::duration::duration;
 use crate::run::sample_rate;
 use crate::run::serve::{self, Viewer};
+use crate::run::stop::Beginning;
 use crate::run::target::{self, Target};
 use crate::sources::goroutines::Goroutines;
 use crate::sources::kernel::sampling::Opened;
@@ -240,6 +241,7 @@ pub(crate) fn run(args: &Args) -> Result {
     args.call_graph.check(event.as_ref(), args.has_switches(), args.has_goroutines())?;
     let mut opened = open::open(args, event.as_ref(), waking.as_ref())?;
     sampling::describe(event.iter().chain(&waking), &mut opened.features)?;
+    let beginning = Beginning::start()?;
     let outcome = match kind {
         Kind::Profile(output) => {
             // Samples every N events have the time that these take.
@@ -251,7 +253,8 @@ pub(crate) fn run(args: &Args) -> Result {
                 args.has_goroutines().then(|| Goroutines::new(args.by.is_some())).transpose()?;
             let samples = LiveSamples::new(&mut opened, args.wakers, goroutines)?;
             let mut stacks = Stacks::new(samples, output, is_wall, args.wakers, interval);
-            let ran = capture::run(args, &mut opened, &mut stacks, runtimes.as_mut(), |same| same)?;
+            let runtimes_of = runtimes.as_mut();
+            let ran = capture::run(args, &mut opened, &mut stacks, runtimes_of, None, &beginning)?;
             let remark = remark(args, &opened, &ran, &stacks.notes());
             stacks.covers(ran.span);
             stacks.write(&title(args), &remark, runtimes, args.fold_stubs, servers.clone())?;
@@ -260,7 +263,7 @@ pub(crate) fn run(args: &Args) -> Result {
         }
         Kind::Recording => {
             let mut output = OutputFile::recording(&args.output, &[])?;
-            let (bytes, ran) = record(args, &mut opened, &mut output)?;
+            let (bytes, ran) = record(args, &mut opened, &mut output, &beginning)?;
             let name = output.name();
             output.complete()?;
             let samples = counted(ran.stats.rings.samples, "sample");
@@ -271,7 +274,7 @@ pub(crate) fn run(args: &Args) -> Result {
         Kind::Timeline => {
             let spool = timeline::spool(&args.output);
             let mut output = OutputFile::recording(&spool, &[])?;
-            let (_, ran) = record(args, &mut opened, &mut output)?;
+            let (_, ran) = record(args, &mut opened, &mut output, &beginning)?;
             output.complete()?;
             let samples = counted(ran.stats.rings.samples, "sample");
             // Also of a recording that cannot be converted.
@@ -291,12 +294,12 @@ fn record(
     args: &Args,
     opened: &mut Opened,
     output: &mut OutputFile,
+    beginning: &Beginning,
 ) -> Result<(u64, capture::Ran)> {
     let (events, features) = (opened.events.clone(), std::mem::take(&mut opened.features));
     let mut recording = Recording::start(output, events, features)?;
-    output.keep();
+    let ran = capture::run(args, opened, &mut recording, None, Some(&*output), beginning)?;
     let with_kept = |failure| output.with_kept(failure);
-    let ran = capture::run(args, opened, &mut recording, None, with_kept)?;
     for (id, lost) in &ran.losses {
         recording.lost(*id, *lost).map_err(with_kept)?;
     }

@@ -1,9 +1,10 @@
 //! A profile as a timeline: the recording is written to a file beside it, and converted.
 
 use crate::answers::html;
-use crate::failure::{Failure, Result};
+use crate::failure::{Failure, OneLine, Result};
 use crate::io::output_file::OutputFile;
 use crate::io::partial_file::partial_of;
+use crate::run::cleanup;
 use crate::sources::model::{Traces, outcome};
 use crate::timeline::{self, size};
 use std::ffi::OsString;
@@ -29,6 +30,9 @@ pub(super) fn spool(output: &Path) -> PathBuf {
 /// Converts the recording, and removes it. The second result is that the timeline lacks something, which is
 /// printed.
 pub(super) fn write(spool: &Path, output: &Path) -> Result<Result> {
+    let kept = format!("{} has the recording", spool.display());
+    let interrupted = format!("triscope: interrupted; {}", OneLine(&kept));
+    let guard = cleanup::on_exit(move || message!("{interrupted}"));
     // The recording is a file that the user does not know.
     let name = output.file_stem().unwrap_or(output.as_os_str());
     let traces = Traces::of(vec![spool.to_owned()]).titled(name.to_string_lossy().into_owned());
@@ -36,8 +40,8 @@ pub(super) fn write(spool: &Path, output: &Path) -> Result<Result> {
         true => html::write(&traces, output),
         false => draw(&traces, output),
     };
-    let outcome = written
-        .map_err(|failure| failure.and(format_args!("{} has the recording", spool.display())))?;
+    let outcome = written.map_err(|failure| failure.and(&kept))?;
+    drop(guard);
     std::fs::remove_file(spool).map_err(|error| Failure::about(spool.display(), error))?;
     Ok(outcome)
 }
