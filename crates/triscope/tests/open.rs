@@ -97,6 +97,32 @@ fn the_page_gets_its_traces() {
 }
 
 #[test]
+fn connections_of_another_user_keep_no_place() {
+    use std::os::unix::process::CommandExt as _;
+    let is_root = rustix::process::geteuid().is_root();
+    let has_python = Command::new("python3").arg("-V").output().is_ok();
+    if !testkit::skip::can("root and python3", is_root && has_python) {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let opened = Opened::new(&[Path::new("--report"), &trace()], dir.path());
+    // As many as are served at a time.
+    let script = "import socket, sys
+held = [socket.create_connection((sys.argv[1], sys.argv[2])) for _ in range(64)]
+print('connected', flush=True)
+sys.stdin.read()";
+    let (address, port) = opened.host.split_once(':').unwrap();
+    let mut other = Command::new("python3");
+    other.args(["-c", script, address, port]).stdin(Stdio::piped()).current_dir("/");
+    let nobody = testkit::process::nobody();
+    let mut other = Running::start(other.uid(nobody).gid(nobody));
+    other.wait_for("connected");
+    assert!(opened.get("").0.starts_with("HTTP/1.1 200"));
+    let (status, messages) = opened.end();
+    assert!(status.success(), "{messages}");
+}
+
+#[test]
 fn without_a_page_the_report_is_shown() {
     let dir = tempfile::tempdir().unwrap();
     let opened = Opened::new(&[&trace()], dir.path());

@@ -89,8 +89,12 @@ impl Loopback {
             connections: AtomicUsize::new(0),
         });
         while !files.are_fetched() {
-            let (stream, _) =
+            let (stream, peer) =
                 self.listener.accept().map_err(|e| Failure::about("the connection", e))?;
+            // Those of other users must not take the places of a browser.
+            if !is_own(peer, self.address) {
+                continue;
+            }
             if files.connections.fetch_add(1, Ordering::AcqRel) >= MAX_CONNECTIONS {
                 files.connections.fetch_sub(1, Ordering::AcqRel);
                 continue;
@@ -110,6 +114,18 @@ impl Loopback {
     }
 }
 
+/// Whether a connection is answered.
+fn is_own(peer: SocketAddr, server: SocketAddr) -> bool {
+    let (SocketAddr::V4(peer), SocketAddr::V4(server)) = (peer, server) else { return false };
+    peer::is_own(peer, server).unwrap_or_else(|error| {
+        // The connection has ended.
+        if error.kind() != io::ErrorKind::NotFound {
+            message!("triscope: {}", OneLine(&error.to_string()));
+        }
+        false
+    })
+}
+
 impl Files {
     fn are_fetched(&self) -> bool {
         self.files.iter().all(|(_, is_fetched)| is_fetched.load(Ordering::Acquire))
@@ -119,16 +135,12 @@ impl Files {
     fn answer(&self, mut stream: TcpStream) -> io::Result<()> {
         stream.set_write_timeout(Some(TIMEOUT))?;
         let Some(request) = Request::read(&stream, TIMEOUT)? else { return Ok(()) };
-        let ends = (stream.peer_addr()?, stream.local_addr()?);
-        let (SocketAddr::V4(peer), SocketAddr::V4(server)) = ends else { return Ok(()) };
-        let is_allowed = peer::is_own(peer, server)?;
         let found = self.files.iter().find(|(file, _)| {
             let path = request.target.strip_prefix('/').and_then(|p| p.strip_prefix(&self.secret));
             path.and_then(|path| path.strip_prefix('/')) == Some(&file.name)
         });
         // Another host is the name of another site that resolves to this address.
         let (status, found) = match (&*request.method, found) {
-            _ if !is_allowed => ("403 Forbidden", None),
             _ if request.host.as_deref() != Some(&self.host) => ("403 Forbidden", None),
             ("OPTIONS", Some(_)) => ("204 No Content", None),
             ("GET", Some(found)) => ("200 OK", Some(found)),

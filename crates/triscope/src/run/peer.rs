@@ -1,7 +1,7 @@
 //! The user at the other end of a connection from this machine.
 //!
 //! The arguments of a program, and so an address that a browser is started with, are visible to all
-//! users. A request of another user is refused, whatever it knows.
+//! users. A connection of another user is closed, whatever it knows.
 
 use std::fs;
 use std::io;
