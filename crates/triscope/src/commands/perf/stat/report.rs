@@ -75,11 +75,14 @@ impl Row {
     pub(super) fn new(event: &Event, sum: Sum, user_only: bool, cgroup: Option<String>) -> Self {
         let name = event.name().to_owned();
         let is_cpu_time = matches!(name.split(':').next(), Some("task-clock" | "cpu-clock"));
+        let is_of_user = event.builder().attr().exclude_kernel();
         Self {
             unit: event.unit().clone(),
             cgroup,
-            // Of time, nothing is missing.
-            user_only: user_only && event.without_kernel() != WithoutKernel::Everything,
+            // Of time, and of an event of user space, nothing is missing.
+            user_only: user_only
+                && !is_of_user
+                && event.without_kernel() != WithoutKernel::Everything,
             is_cpu_time,
             not_on: Vec::new(),
             cores: None,
@@ -540,6 +543,16 @@ mod tests {
         let text = report.print(Form::Text);
         assert!(text.contains(" not on this machine  cycles in a\n"), "{text}");
         assert_eq!(report.json()["not_counted"][0]["cgroup"], "a");
+    }
+
+    /// A group is opened as a whole: one of its events can be that of user space alone.
+    #[test]
+    fn user_space_is_named_once() {
+        let labels = ["page-faults", "page-faults:u", "task-clock"].map(|name| {
+            let event = Event::parse(name).unwrap();
+            Row::new(&event, Sum::default(), true, None).label()
+        });
+        assert_eq!(labels, ["page-faults (user space only)", "page-faults:u", "task-clock"]);
     }
 
     #[test]
