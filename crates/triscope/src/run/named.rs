@@ -1,6 +1,6 @@
 //! Processes by name.
 
-use super::procfs::{comm, command_line};
+use super::procfs::{comm, command_line, is_running};
 use std::path::Path;
 
 /// Whether a word of a command line is a program of this name, with or without its directory and
@@ -10,16 +10,15 @@ pub(crate) fn is_program(word: &str, name: &str) -> bool {
     path.file_name().is_some_and(|n| n == name) || path.file_stem().is_some_and(|n| n == name)
 }
 
-/// The only process whose main thread or program has this name.
+/// The only process that runs and whose main thread or program has this name.
 pub(crate) fn process_named(name: &str) -> Result<u32, String> {
     let own = std::process::id();
     let is_named = |pid: &u32| {
         comm(*pid, *pid) == name.as_bytes()
             || command_line(*pid).first().is_some_and(|program| is_program(program, name))
     };
-    let mut named =
-        perf_monitor::processes().into_iter().filter(|pid| *pid != own).filter(is_named);
-    only(name, "process", &mut named)
+    let named = perf_monitor::processes().into_iter().filter(|pid| *pid != own).filter(is_named);
+    only(name, "process", &mut named.filter(|pid| is_running(*pid)))
 }
 
 /// The only one of these processes, which have this name.
@@ -43,11 +42,32 @@ pub(crate) fn only(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::run::wait;
+    use std::process::{Command, Stdio};
 
     #[test]
     fn programs_have_their_name_without_directory_and_extension() {
         assert!(is_program("/bin/shop", "shop") && is_program("app.dll", "app"));
         assert!(is_program("app.dll", "app.dll") && !is_program("/shop/bin", "shop"));
+    }
+
+    #[test]
+    fn a_process_that_has_ended_has_no_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let name = format!("t{}", std::process::id());
+        let program = dir.path().join(&name);
+        std::os::unix::fs::symlink("/bin/sh", &program).unwrap();
+        let start = |script: &str| {
+            let mut command = Command::new(&program);
+            command.args(["-c", script]).stdin(Stdio::piped()).spawn().unwrap()
+        };
+        let (mut ended, mut running) = (start("exit"), start("read line"));
+        // It is a zombie: nobody has waited for it.
+        wait::until("its end", || !is_running(ended.id()));
+        assert_eq!(process_named(&name), Ok(running.id()));
+        running.kill().unwrap();
+        running.wait().unwrap();
+        ended.wait().unwrap();
     }
 
     #[test]
