@@ -85,7 +85,8 @@ pub(crate) fn send(mut stream: &TcpStream, host: &str, target: &str) -> io::Resu
 }
 
 /// Sends `content` of the media type `kind` to `url`, and returns the reply: at most `limit` bytes of it.
-/// The connection, each part of the request that the server reads, and the reply take at most `timeout`.
+/// The connection, each part of the request that the server reads, and the reply take at most `timeout` each. The
+/// addresses of the host are found before that.
 ///
 /// # Errors
 ///
@@ -134,15 +135,19 @@ pub(crate) fn late(error: io::Error, what: &str, timeout: Duration) -> io::Error
     }
 }
 
-/// Connects to the first of `addresses` that accepts. `timeout` is that of each try.
+/// Connects to the first of `addresses` that accepts. All tries take at most `timeout`: each one has its part of what
+/// is left.
 pub(crate) fn connect(
     addresses: &[SocketAddr],
     timeout: Option<Duration>,
 ) -> io::Result<TcpStream> {
+    let until = timeout.map(|timeout| Instant::now() + timeout);
     let mut last = io::Error::other("the host has no address");
-    for address in addresses {
-        let stream = match timeout {
-            Some(timeout) => TcpStream::connect_timeout(address, timeout),
+    for (address, tries) in addresses.iter().zip((1..=addresses.len() as u32).rev()) {
+        let left = until.map(|until| until.saturating_duration_since(Instant::now()) / tries);
+        let stream = match left {
+            Some(left) if left.is_zero() => Err(io::ErrorKind::TimedOut.into()),
+            Some(left) => TcpStream::connect_timeout(address, left),
             None => TcpStream::connect(address),
         };
         match stream {
@@ -306,6 +311,8 @@ mod tests {
         let error = connect(&[refused], None).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
         connect(&[], None).unwrap_err();
+        let late = connect(&[accepts], Some(Duration::ZERO)).unwrap_err();
+        assert_eq!(late.kind(), io::ErrorKind::TimedOut);
     }
 
     /// What has come of the reply of a server to one request, and the error that ended it. The server refuses
