@@ -32,7 +32,7 @@ const FILTERED: &str = r#"
     exec @command;
 "#;
 
-/// Starts a program, for which this filter refuses `perf_event_open(2)` of x86-64. Needs perl.
+/// A command that starts a program with this filter, for `perf_event_open(2)` of x86-64. Needs perl.
 pub fn filtered(program: &str) -> Command {
     const PERF_EVENT_OPEN: &str = "298";
     let mut perl = Command::new("perl");

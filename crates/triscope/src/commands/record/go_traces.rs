@@ -119,7 +119,8 @@ struct Found {
 }
 
 enum Source {
-    /// The program writes it, or has sent it. A process can have it under another name than this program, or under none.
+    /// The program writes it, or has sent it. A process can have it under another name than this program, or under
+    /// none.
     File(File, PathBuf),
     Download(Download),
 }
