@@ -413,7 +413,7 @@ impl Correlator {
                 self.runtime_threads.add(entity.number, id);
                 self.processes.add(id, entities);
             }
-            EntityKind::Proc => return self.pauses.add_member(id),
+            EntityKind::Proc => return self.pauses.add_member(id, entity.parent),
             _ => return,
         }
         self.pair(entity.number, at, entities, out);
@@ -474,7 +474,8 @@ impl Correlator {
             }
         }
         if let Some(runtime) = found.filter(|_| found != before) {
-            self.relate(runtime, thread, at, out);
+            let process = entities.process_of(runtime);
+            self.relate(runtime, process, thread, at, out);
         }
     }
 
@@ -499,10 +500,11 @@ impl Correlator {
         }
     }
 
-    /// A runtime thread and a kernel thread are one from now on.
+    /// A runtime thread of this process and a kernel thread are one from now on.
     fn relate(
         &mut self,
         runtime: EntityId,
+        process: Option<EntityId>,
         thread: EntityId,
         at: Timestamp,
         out: &mut (impl Out + ?Sized),
@@ -522,7 +524,7 @@ impl Correlator {
             subject.thread = Some(thread);
             subject.is_replaced = false;
             if subject.kind == EntityKind::DotnetThread {
-                self.pauses.add_member(runtime);
+                self.pauses.add_member(runtime, process);
                 // The thread before had its id, and has ended.
                 if std::mem::take(&mut subject.is_over) {
                     (subject.state, subject.reason) = (State::Running, TextId::EMPTY);

@@ -200,7 +200,8 @@ pub struct Pause {
     pub stopped: Option<Timestamp>,
     /// The resumption.
     pub end: Timestamp,
-    /// Those that executed at the request and had to stop, latest last.
+    /// Those that executed at the request and had to stop, latest last. Of a process with more than 4096 Ps or .NET
+    /// threads, the later ones are left out.
     pub stops: Vec<Stop>,
 }
 

@@ -4,6 +4,7 @@ use super::{Correlator, Kernel, Occupant, Pause, Requester, RequesterTimes, Stop
 use crate::entity::{Entities, EntityId, EntityKind};
 use crate::event::State;
 use crate::tables::{SpanId, TextId};
+use hashbrown::HashMap;
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use trace_common::Timestamp;
@@ -12,8 +13,10 @@ use trace_common::Timestamp;
 #[derive(Debug, Default)]
 pub(super) struct Pauses {
     open: Vec<Open>,
-    /// Live Ps, and .NET threads that are threads of the kernel: of others nothing is known that stops.
-    members: BTreeSet<EntityId>,
+    /// Live Ps, and .NET threads that are threads of the kernel, by process: of others nothing is known that stops.
+    members: HashMap<EntityId, BTreeSet<EntityId>>,
+    /// The process of each of them.
+    processes: HashMap<EntityId, EntityId>,
 }
 
 #[derive(Debug)]
@@ -48,15 +51,38 @@ const MAX_OCCUPANTS: usize = 64;
 /// Maximum number of open pauses. There are more only if ends were lost.
 const MAX_OPEN: usize = 64;
 
+/// Maximum number of members of a process, and of those that still execute in all open pauses: each pause costs time
+/// and memory in proportion to them.
+const MAX_MEMBERS: usize = 1 << 12;
+
 impl Pauses {
-    pub(super) fn add_member(&mut self, id: EntityId) {
-        self.members.insert(id);
+    /// Adds a member, unless its process has too many.
+    pub(super) fn add_member(&mut self, id: EntityId, process: Option<EntityId>) {
+        self.forget_member(id);
+        let Some(process) = process else { return };
+        let members = self.members.entry(process).or_default();
+        if members.len() < MAX_MEMBERS {
+            members.insert(id);
+            self.processes.insert(id, process);
+        }
+    }
+
+    /// Returns the process of a member.
+    fn forget_member(&mut self, id: EntityId) -> Option<EntityId> {
+        let process = self.processes.remove(&id)?;
+        if let Some(members) = self.members.get_mut(&process) {
+            members.remove(&id);
+            if members.is_empty() {
+                self.members.remove(&process);
+            }
+        }
+        Some(process)
     }
 
     /// Another trace of the process has mentioned the thread of a member, which is this one from now on.
     pub(super) fn replace_member(&mut self, id: EntityId, by: EntityId) {
-        if self.members.remove(&id) {
-            self.members.insert(by);
+        if let Some(process) = self.forget_member(id) {
+            self.add_member(by, Some(process));
             let running = self.open.iter_mut().flat_map(|open| &mut open.running);
             for member in running.filter(|member| member.stop.entity == id) {
                 member.stop.entity = by;
@@ -66,9 +92,19 @@ impl Pauses {
 
     /// A member ends, or is no longer a thread of the kernel, which has these times.
     pub(super) fn remove_member(&mut self, id: EntityId, at: Timestamp, times: Option<Times>) {
-        if self.members.remove(&id) {
+        if self.forget_member(id).is_some() {
             self.open.iter_mut().for_each(|open| open.stop(id, at, times));
         }
+    }
+
+    /// Opens a pause. The oldest ones are forgotten if there are too many.
+    fn begin(&mut self, opened: Open) {
+        let others: usize = self.open.iter().map(|open| open.running.len()).sum();
+        let mut running = others + opened.running.len();
+        while self.open.len() >= MAX_OPEN || (running > MAX_MEMBERS && !self.open.is_empty()) {
+            running -= self.open.remove(0).running.len();
+        }
+        self.open.push(opened);
     }
 
     /// A goroutine executes on, or has stopped: it is not in a system call.
@@ -131,8 +167,9 @@ impl Requester {
     }
 
     fn add_occupant(&mut self, occupant: Occupant, nanos: i64) {
-        let is_full = self.occupants.len() >= MAX_OCCUPANTS;
-        let occupant = if is_full { Occupant::Unknown } else { occupant };
+        let is_left_out = self.occupants.len() >= MAX_OCCUPANTS
+            && self.occupants.iter().all(|(known, _)| *known != occupant);
+        let occupant = if is_left_out { Occupant::Unknown } else { occupant };
         match self.occupants.iter_mut().find(|(known, _)| *known == occupant) {
             Some((_, sum)) => *sum = sum.saturating_add(nanos),
             None => self.occupants.push((occupant, nanos)),
@@ -169,7 +206,13 @@ impl Open {
         let Some(index) = self.running.iter().position(|member| member.stop.entity == id) else {
             return;
         };
-        let Member { stop, before, when_stopped } = self.running.swap_remove(index);
+        let member = self.running.swap_remove(index);
+        self.has_stopped(member, at, times);
+    }
+
+    /// As [`Open::stop`], of a member that is no longer among those that still execute.
+    fn has_stopped(&mut self, member: Member, at: Timestamp, times: Option<Times>) {
+        let Member { stop, before, when_stopped } = member;
         // It was in native code: nobody waited for it.
         let executed_since = when_stopped.zip(times).map(|(then, now)| now.on_cpu - then.on_cpu);
         if executed_since.is_some_and(|nanos| nanos > TO_SLEEP) {
@@ -209,9 +252,8 @@ impl Correlator {
     ) {
         let (mut running, mut kernels) = (Vec::new(), Vec::new());
         let requester = by.and_then(|by| self.thread_or_latest(by, entities));
-        for &entity in &self.pauses.members {
+        for &entity in self.pauses.members.get(&process).into_iter().flatten() {
             let Some(subject) = self.subjects.get(entity.key()) else { continue };
-            let of_process = entities.get(entity).is_some_and(|e| e.parent == Some(process));
             let is_running = match subject.kind {
                 EntityKind::Proc => subject.state == State::Running,
                 // A managed thread that waits or sleeps need not stop.
@@ -222,10 +264,10 @@ impl Correlator {
                         })
                 }
             };
-            if of_process && subject.kind == EntityKind::DotnetThread {
+            if subject.kind == EntityKind::DotnetThread {
                 kernels.extend(subject.thread.map(|thread| (thread, self.kernel(thread).kernel())));
             }
-            if !of_process || !is_running {
+            if !is_running {
                 continue;
             }
             let thread = self.thread_of(entity);
@@ -249,10 +291,7 @@ impl Correlator {
             requester.map(|thread| Requester { thread, stopping, stopped, occupants: Vec::new() });
         let (start, stopped, end, stops) = (at, None, at, Vec::new());
         let pause = Pause { process, reason, by, requester, start, stopped, end, stops };
-        if self.pauses.open.len() >= MAX_OPEN {
-            self.pauses.open.remove(0);
-        }
-        self.pauses.open.push(Open { span, pause, running, kernels, counted: at });
+        self.pauses.begin(Open { span, pause, running, kernels, counted: at });
     }
 
     /// Counts the times of requesters up to now: before what the kernel does with a thread changes,
@@ -346,13 +385,12 @@ impl Correlator {
         let index = self.pauses.open.iter().position(|open| open.span == span)?;
         let times = self.times_of_members(Some(index), at);
         let open = self.pauses.open.get_mut(index)?;
-        let running = open.running.iter().zip(times);
-        let stopped = running.filter_map(|(member, now)| {
-            let then = member.when_stopped?;
-            (now.on_cpu - then.on_cpu <= TO_SLEEP).then_some(member.stop.entity)
-        });
-        let stopped: Vec<EntityId> = stopped.collect();
-        stopped.into_iter().for_each(|id| open.stop(id, at, None));
+        for (member, now) in std::mem::take(&mut open.running).into_iter().zip(times) {
+            let is_about_to_sleep = |then: Times| now.on_cpu - then.on_cpu <= TO_SLEEP;
+            if member.when_stopped.is_some_and(is_about_to_sleep) {
+                open.has_stopped(member, at, None);
+            }
+        }
         Some(self.pauses.finish(index, at))
     }
 
@@ -374,21 +412,74 @@ mod tests {
     use super::*;
     use crate::correlate::Derived;
     use crate::entity::Entity;
-    use crate::event::{Event, EventKind};
+    use crate::event::{Event, EventKind, SpanKind};
     use crate::tables::Tables;
+
+    fn push(correlator: &mut Correlator, kind: EventKind, tables: &Tables) {
+        let event = Event { time: Timestamp::default(), kind };
+        correlator.push(&event, &tables.entities, &mut |_: Derived<'_>| {});
+    }
 
     /// Pauses of a .NET trace alone look at none of its threads.
     #[test]
     fn dotnet_threads_are_members_once_the_kernel_has_them() {
         let (mut tables, mut correlator) = (Tables::new(), Correlator::new());
+        let process = tables.entity(Entity::new(EntityKind::Process, 1)).unwrap();
         let mut start = |kind, number| {
-            let entity = tables.entity(Entity::new(kind, number)).unwrap();
-            let event = Event { time: Timestamp::default(), kind: EventKind::Start { entity } };
-            correlator.push(&event, &tables.entities, &mut |_: Derived<'_>| {});
-            correlator.pauses.members.len()
+            let entity = tables.entity(Entity::new(kind, number).child_of(process)).unwrap();
+            push(&mut correlator, EventKind::Start { entity }, &tables);
+            correlator.pauses.members.get(&process).map_or(0, BTreeSet::len)
         };
         assert_eq!((1..100).map(|n| start(EntityKind::DotnetThread, n)).max(), Some(0));
         assert_eq!([7, 8, 200].map(|n| start(EntityKind::Thread, n)), [1, 2, 2]);
         assert_eq!(start(EntityKind::Proc, 0), 3);
+    }
+
+    /// A trace can mention any number of Ps, and stop the world each few bytes.
+    #[test]
+    fn pauses_wait_for_a_limited_number_of_ps() {
+        let (mut tables, mut correlator) = (Tables::new(), Correlator::new());
+        let processes =
+            [1, 2].map(|pid| tables.entity(Entity::new(EntityKind::Process, pid)).unwrap());
+        for (process, count) in processes.into_iter().zip([2 * MAX_MEMBERS as i64, 3]) {
+            for number in 0..count {
+                let proc = Entity::new(EntityKind::Proc, number).child_of(process);
+                let entity = tables.entity(proc).unwrap();
+                let (state, on, reason, stack) = (State::Running, None, TextId::EMPTY, None);
+                push(&mut correlator, EventKind::Start { entity }, &tables);
+                let running = EventKind::State { entity, state, on, reason, stack };
+                push(&mut correlator, running, &tables);
+            }
+        }
+        let mut begin = |entity| {
+            let (span, kind, name) = (tables.new_span(), SpanKind::StopTheWorld, TextId::EMPTY);
+            let (by, of, stack) = (None, None, None);
+            let begin = EventKind::Begin { span, entity, kind, name, by, of, stack };
+            push(&mut correlator, begin, &tables);
+            let open = &correlator.pauses.open;
+            (open.len(), open.iter().map(|open| open.running.len()).sum::<usize>())
+        };
+        let [many, few] = processes;
+        let found = [many, many, few, few].map(&mut begin);
+        assert_eq!(found, [(1, MAX_MEMBERS), (1, MAX_MEMBERS), (1, 3), (2, 6)]);
+        for _ in 0..2 * MAX_OPEN {
+            begin(few);
+        }
+        assert_eq!(begin(few), (MAX_OPEN, 3 * MAX_OPEN));
+    }
+
+    /// The time of an occupant is whole, also if the others have no place of their own any more.
+    #[test]
+    fn an_occupant_that_is_known_has_its_time() {
+        let thread = |key| EntityId::from_key(key).unwrap();
+        let (stopping, stopped) = (RequesterTimes::default(), RequesterTimes::default());
+        let (id, occupants) = (thread(1), Vec::new());
+        let mut requester = Requester { thread: id, stopping, stopped, occupants };
+        for key in (1..=MAX_OCCUPANTS as i64 + 1).chain([1]) {
+            requester.add_occupant(Occupant::Thread(thread(key)), 5);
+        }
+        for expected in [(Occupant::Thread(thread(1)), 10), (Occupant::Unknown, 5)] {
+            assert!(requester.occupants.contains(&expected), "{:?}", requester.occupants);
+        }
     }
 }
