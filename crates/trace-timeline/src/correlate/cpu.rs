@@ -9,6 +9,10 @@ use trace_common::Timestamp;
 /// same wait is not known.
 const MOST: usize = 64;
 
+/// Maximum number of threads that wait for a CPU: each switch changes what they wait for. Others wait for an unknown
+/// one.
+pub(super) const MAX_QUEUE: usize = 1 << 10;
+
 #[derive(Debug, Default)]
 pub(super) struct Cpu {
     /// What executes there.
@@ -54,6 +58,12 @@ impl Cpu {
             self.keep(before);
         }
         left.running
+    }
+
+    /// Whether no more threads can wait for it.
+    #[inline]
+    pub(super) fn is_full(&self) -> bool {
+        self.queue.len() >= MAX_QUEUE
     }
 
     fn keep(&mut self, occupied: Occupied) {

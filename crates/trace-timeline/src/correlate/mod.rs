@@ -84,7 +84,8 @@ pub struct CorrelatorOptions {
     /// Whether the interval of a thread that waits for a CPU ends when that CPU gets another
     /// [`Occupant`]. A switch then costs time in proportion to the threads that wait for the CPU.
     /// Otherwise the interval names the occupant at its start; of a thread that was woken, that of the CPU that
-    /// it gets, if it has this occupant since the start.
+    /// it gets, if it has this occupant since the start. Of more than 1024 threads that wait for one CPU, the last
+    /// ones wait for an unknown CPU.
     pub occupants: bool,
     /// Whether kernel threads have intervals, and flows to them are derived. Those of goroutines,
     /// Ps and .NET threads do not depend on it.
@@ -243,7 +244,7 @@ impl Correlator {
             EventKind::End { entity } => {
                 // Its last interval comes before its end.
                 if self.cpus.contains(entity.key()) {
-                    self.lost(entity, LossKind::SchedulerRecords, at, at, out);
+                    self.end_cpu(entity, at, out);
                 } else {
                     self.end(entity, at, entities, out);
                 }
@@ -277,29 +278,25 @@ impl Correlator {
             EventKind::Flow { kind, from, context, to, cpu, stack, .. } => {
                 let woken = self.subjects.get(to.key());
                 let is_thread = woken.is_some_and(|woken| woken.kind == EntityKind::Thread);
+                if !is_thread || self.options.threads {
+                    let from_subject = from.and_then(|from| self.subjects.get(from.key()));
+                    out(Derived::Flow(ResolvedFlow {
+                        time: at,
+                        kind,
+                        from: from_subject.and_then(|subject| self.held(from, subject)).or(from),
+                        from_thread: from_subject.and_then(|of| self.on_thread(from, of)),
+                        context,
+                        to,
+                        to_holder: woken.and_then(|subject| self.held(Some(to), subject)),
+                        stack,
+                    }));
+                }
                 // The CPU of a new thread is chosen before its record.
                 let place = match kind {
                     FlowKind::Creates => Kind::Queued,
-                    _ => Kind::Woken,
+                    FlowKind::Wakes => Kind::Woken,
+                    FlowKind::HandsOver | FlowKind::Continues => return,
                 };
-                if is_thread && !self.options.threads {
-                    self.wake(to, place, cpu, at, out);
-                    return;
-                }
-                let (by, from_thread) = match from.and_then(|from| self.subjects.get(from.key())) {
-                    Some(subject) => (self.held(from, subject), self.on_thread(from, subject)),
-                    None => (None, None),
-                };
-                out(Derived::Flow(ResolvedFlow {
-                    time: at,
-                    kind,
-                    from: by.or(from),
-                    from_thread,
-                    context,
-                    to,
-                    to_holder: woken.and_then(|subject| self.held(Some(to), subject)),
-                    stack,
-                }));
                 if is_thread {
                     self.wake(to, place, cpu, at, out);
                 }
@@ -665,6 +662,7 @@ impl Correlator {
         let Some(cpu) = self.cpus.get_mut(cpu_id.key()) else { return };
         let running = cpu.occupy(next, at);
         cpu.is_recorded = true;
+        let is_full = cpu.is_full();
         let is_prev_known = prev.is_some() || left != ThreadState::Unknown;
         cpu.has_all_threads |= is_prev_known && next != Running::UNRECORDED;
         let gap = cpu.gap.take();
@@ -677,7 +675,9 @@ impl Correlator {
         }
         if let Some(prev) = prev {
             let place = match left {
-                ThreadState::Preempted => Place::new(Kind::Preempted, Some(cpu_id)),
+                ThreadState::Preempted => {
+                    Place::new(Kind::Preempted, if is_full { None } else { Some(cpu_id) })
+                }
                 ThreadState::Sleeping => Place::new(Kind::Sleeping, None),
                 ThreadState::Blocked => Place::new(Kind::Blocked, None),
                 ThreadState::Stopped => Place::new(Kind::Stopped, None),
@@ -720,6 +720,14 @@ impl Correlator {
         let since = gap.unwrap_or(Timestamp::from_nanos(i64::MIN));
         if let Some(prev) = prev.filter(|prev| !self.place(*prev).is_on(cpu)) {
             self.doubt(prev, since, at, out);
+        }
+    }
+
+    /// The recording of a CPU ends.
+    fn end_cpu(&mut self, id: EntityId, at: Timestamp, out: &mut (impl Out + ?Sized)) {
+        self.lost(id, LossKind::SchedulerRecords, at, at, out);
+        if let Some(cpu) = self.cpus.get_mut(id.key()) {
+            (cpu.is_recorded, cpu.has_all_threads) = (false, false);
         }
     }
 
@@ -926,9 +934,53 @@ fn leave_queue(cpus: &mut IdMap<Cpu>, id: EntityId, place: Place) {
 
 #[cfg(test)]
 mod tests {
+    use super::cpu::MAX_QUEUE;
     use super::*;
     use crate::entity::Entity;
+    use crate::event::Context;
     use crate::tables::Tables;
+
+    /// Each switch is about the threads that wait for its CPU: a recording can have any number of them.
+    #[test]
+    fn a_switch_visits_a_limited_number_of_waiting_threads() {
+        for left in [ThreadState::Preempted, ThreadState::Sleeping] {
+            let (mut tables, mut correlator) = (Tables::new(), Correlator::new());
+            let mut push = |at: usize, kind: EventKind, tables: &Tables| {
+                let event = Event { time: Timestamp::from_nanos(at as i64), kind };
+                let mut intervals = 0;
+                correlator.push(&event, &tables.entities, &mut |derived: Derived<'_>| {
+                    intervals += usize::from(matches!(derived, Derived::Interval(_)));
+                });
+                intervals
+            };
+            let cpu = tables.entity(Entity::new(EntityKind::Cpu, 0)).unwrap();
+            push(0, EventKind::Start { entity: cpu }, &tables);
+            let (mut prev, mut most) = (None, 0);
+            for number in 1..=2 * MAX_QUEUE {
+                let thread = Entity::new(EntityKind::Thread, number as i64);
+                let entity = tables.entity(thread).unwrap();
+                push(number, EventKind::Start { entity }, &tables);
+                let (next, is_next_unknown, prio) = (Some(entity), false, 120);
+                let switch = EventKind::Switch { cpu, prev, left, next, is_next_unknown, prio };
+                most = most.max(push(number, switch, &tables));
+                if let Some(to) = prev.filter(|_| left == ThreadState::Sleeping) {
+                    let (kind, from, context) = (FlowKind::Wakes, None, Context::HardIrq);
+                    let (on, cpu, stack) = (None, Some(cpu), None);
+                    let wake = EventKind::Flow { kind, from, context, on, to, cpu, stack };
+                    push(number, wake, &tables);
+                }
+                prev = next;
+            }
+            // One more has left the CPU.
+            assert!(most <= MAX_QUEUE + 1, "{most}");
+            let queue = correlator.cpus.get(cpu.key()).map(|cpu| cpu.queue.len());
+            assert_eq!(queue, Some(MAX_QUEUE));
+            let last = tables.entities.thread(2 * MAX_QUEUE as u32 - 1).unwrap();
+            let (occupant, is_preempted) = (Occupant::Unknown, left == ThreadState::Preempted);
+            let waits = Kernel::Runnable { cpu: None, occupant, is_preempted };
+            assert_eq!(correlator.kernel(last).kernel(), waits);
+        }
+    }
 
     /// Each loss is about the few threads whose place is known, not about all of the machine.
     #[test]

@@ -62,15 +62,18 @@ impl Correlator {
     ) {
         let Some(subject) = self.subjects.get(thread.key()) else { return };
         // Of a CPU whose switches are not recorded, or only those of other threads, nothing says when the thread
-        // gets it.
+        // gets it. If the CPU is not known, a switch of the thread says that they are.
         let has_switch = subject.place.kind() != Kind::Unknown || subject.times.on_cpu > 0;
+        if cpu.is_none() && !has_switch {
+            return;
+        }
         let is_recorded = |cpu: &EntityId| {
             let cpu = self.cpus.get(cpu.key());
             cpu.is_some_and(|cpu| cpu.has_all_threads || (has_switch && cpu.is_recorded))
         };
         let unrecorded = cpu.filter(|cpu| !is_recorded(cpu));
         let place = match unrecorded {
-            None => Place::new(kind, cpu),
+            None => Place::new(kind, self.with_room(cpu)),
             Some(_) => Place::UNKNOWN,
         };
         if place != subject.place {
@@ -81,6 +84,11 @@ impl Correlator {
         if let Some(cpu) = unrecorded.filter(|cpu| self.cpus.contains(cpu.key())) {
             self.woken.insert(thread, Woken { since: at, cpu });
         }
+    }
+
+    /// The CPU, unless too many threads wait for it.
+    fn with_room(&self, cpu: Option<EntityId>) -> Option<EntityId> {
+        cpu.filter(|cpu| self.cpus.get(cpu.key()).is_none_or(|cpu| !cpu.is_full()))
     }
 
     /// A thread that waits is in the queue of this CPU from now on; before, it was in that of `from` if the kernel
@@ -115,7 +123,8 @@ impl Correlator {
         }
         if before.kind() == Kind::Preempted {
             self.count_requesters(at);
-            self.move_thread(thread, Place::new(Kind::Preempted, Some(cpu)), at, out);
+            let place = Place::new(Kind::Preempted, self.with_room(Some(cpu)));
+            self.move_thread(thread, place, at, out);
         } else {
             self.enqueue(thread, Kind::Queued, Some(cpu), at, out);
         }

@@ -116,6 +116,22 @@ fn after_the_end_of_a_recording_nothing_is_known_of_threads() {
     assert_eq!(of(second)[1..], [(50, Kernel::Sleeping), (90, Kernel::Unknown)]);
 }
 
+/// Another recording has wake-ups alone.
+#[test]
+fn a_wake_up_after_the_end_of_a_recording_begins_no_wait_for_a_cpu() {
+    let mut w = World::default();
+    let cpu = w.entity(EntityKind::Cpu, 0, None);
+    let thread = w.entity(EntityKind::Thread, 10, None);
+    w.switch(cpu, None, ThreadState::Unknown, Some(thread));
+    w.at(10).switch(cpu, Some(thread), ThreadState::Sleeping, None);
+    w.at(20).push(EventKind::End { entity: cpu });
+    wake_on(w.at(30), cpu, thread);
+    wake_on(w.at(90), cpu, thread);
+    let found: Vec<_> = w.intervals(thread).iter().map(|i| (i.end.nanos(), i.kernel)).collect();
+    let expected = [(10, Kernel::OnCpu { cpu }), (20, Kernel::Sleeping), (90, Kernel::Unknown)];
+    assert_eq!(found, expected);
+}
+
 /// A switch that the kernel did not report concerns the two threads of that CPU only.
 #[test]
 fn an_unreported_switch_does_not_disturb_other_threads() {
@@ -297,27 +313,51 @@ fn a_second_wake_up_ends_the_sleep() {
     assert_eq!(found, (150, Kernel::Unknown));
 }
 
-/// A wake-up of a thread on a CPU.
-fn wake_on(w: &mut World, cpu: EntityId, to: EntityId) {
-    let (kind, from, context) = (FlowKind::Wakes, None, Context::HardIrq);
-    let (on, cpu, stack) = (None, Some(cpu), None);
+/// A flow to a thread that last ran on this CPU.
+fn flow_on(w: &mut World, kind: FlowKind, cpu: Option<EntityId>, to: EntityId) {
+    let (from, context) = (None, Context::HardIrq);
+    let (on, stack) = (None, None);
     w.push(EventKind::Flow { kind, from, context, on, to, cpu, stack });
 }
 
-/// Only wake-ups are recorded: nothing says when the thread gets a CPU.
+/// A wake-up of a thread on a CPU.
+fn wake_on(w: &mut World, cpu: EntityId, to: EntityId) {
+    flow_on(w, FlowKind::Wakes, Some(cpu), to);
+}
+
+/// Only wake-ups are recorded, with or without the CPU: nothing says when the thread gets one.
 #[test]
 fn wake_ups_alone_are_no_waits_for_a_cpu() {
-    let mut w = World::default();
-    let process = w.entity(EntityKind::Process, 10, None);
-    let cpu = w.entity(EntityKind::Cpu, 0, None);
-    let thread = w.entity(EntityKind::Thread, 10, Some(process));
-    wake_on(w.at(10), cpu, thread);
-    wake_on(w.at(90), cpu, thread);
-    let found: Vec<_> = w.intervals(thread).iter().map(|i| (i.end.nanos(), i.kernel)).collect();
-    assert_eq!(found, [(90, Kernel::Unknown)]);
-    let report = w.report(Report::new());
-    assert!(!report.has_scheduler() && report.preempters.is_empty());
-    assert_eq!(report.wakers.values().sum::<u64>(), 2);
+    for has_cpu in [true, false] {
+        let mut w = World::default();
+        let process = w.entity(EntityKind::Process, 10, None);
+        let cpu = w.entity(EntityKind::Cpu, 0, None);
+        let thread = w.entity(EntityKind::Thread, 10, Some(process));
+        for time in [10, 90] {
+            flow_on(w.at(time), FlowKind::Wakes, has_cpu.then_some(cpu), thread);
+        }
+        let found: Vec<_> = w.intervals(thread).iter().map(|i| (i.end.nanos(), i.kernel)).collect();
+        assert_eq!(found, [(90, Kernel::Unknown)]);
+        let report = w.report(Report::new());
+        assert!(!report.has_scheduler() && report.preempters.is_empty());
+        assert_eq!(report.wakers.values().sum::<u64>(), 2);
+    }
+}
+
+/// A source of its own can say that a thread of the kernel has another one's work. That one may do it later.
+#[test]
+fn work_that_a_thread_gets_ends_no_sleep() {
+    for kind in [FlowKind::Continues, FlowKind::HandsOver] {
+        let mut w = World::default();
+        let cpu = w.entity(EntityKind::Cpu, 0, None);
+        let thread = w.entity(EntityKind::Thread, 10, None);
+        w.switch(cpu, None, ThreadState::Unknown, Some(thread));
+        w.at(10).switch(cpu, Some(thread), ThreadState::Sleeping, None);
+        flow_on(w.at(30), kind, Some(cpu), thread);
+        w.at(50).switch(cpu, None, ThreadState::Unknown, Some(thread));
+        let found: Vec<_> = w.intervals(thread).iter().map(|i| (i.end.nanos(), i.kernel)).collect();
+        assert_eq!(found, [(10, Kernel::OnCpu { cpu }), (50, Kernel::Sleeping)]);
+    }
 }
 
 /// One of two CPUs is recorded: a thread that is woken on the other one is not known until it is back.
