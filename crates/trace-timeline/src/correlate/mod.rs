@@ -442,9 +442,8 @@ impl Correlator {
         entities: &Entities,
         out: &mut (impl Out + ?Sized),
     ) {
-        let process = entities.process_of(of);
-        let is_of_process = |runtime: EntityId| entities.process_of(runtime) == process;
-        for number in self.runtime_threads.numbers(is_of_process) {
+        let Some(process) = entities.process_of(of) else { return };
+        for number in self.processes.ids(process) {
             self.pair_known(number, at, entities, out);
         }
     }
@@ -584,6 +583,7 @@ impl Correlator {
             }
             EntityKind::GoThread | EntityKind::DotnetThread => {
                 self.runtime_threads.remove(number, id);
+                self.processes.remove(id, entities);
                 if let Some(thread) = subject.thread {
                     if let Some(subject) = self.subjects.get_mut(thread.key()) {
                         subject.carries = None;

@@ -2,6 +2,7 @@
 
 use crate::entity::{Entities, EntityId};
 use hashbrown::HashMap;
+use std::collections::BTreeSet;
 
 /// The processes of runtimes. Of one whose process id is not known, as that of a Go trace, the ids of its threads
 /// say it.
@@ -13,6 +14,8 @@ pub(super) struct Processes {
     known: HashMap<EntityId, Known>,
     /// The id of their thread, or `None` if they have several.
     single: HashMap<EntityId, Option<i64>>,
+    /// Their threads, each with its id.
+    threads: HashMap<EntityId, BTreeSet<(i64, EntityId)>>,
 }
 
 /// Runtime threads by thread id, the latest of each last.
@@ -34,14 +37,6 @@ impl RuntimeThreads {
 
     pub(super) fn of(&self, number: i64) -> &[EntityId] {
         self.0.get(&number).map_or(&[], Vec::as_slice)
-    }
-
-    /// The ids with a thread for which this is true, in order.
-    pub(super) fn numbers(&self, is_it: impl Fn(EntityId) -> bool) -> Vec<i64> {
-        let numbers = self.0.iter().filter(|(_, threads)| threads.iter().any(|id| is_it(*id)));
-        let mut numbers: Vec<i64> = numbers.map(|(number, _)| *number).collect();
-        numbers.sort_unstable();
-        numbers
     }
 
     /// A thread ends.
@@ -113,15 +108,37 @@ fn process_of(thread: EntityId, entities: &Entities) -> Option<(EntityId, Option
 impl Processes {
     /// A runtime thread is mentioned.
     pub(super) fn add(&mut self, runtime: EntityId, entities: &Entities) {
-        let Some((process, None)) = process_of(runtime, entities) else { return };
+        let Some((process, number)) = process_of(runtime, entities) else { return };
         let Some(tid) = entities.get(runtime).map(|runtime| runtime.number) else { return };
-        let single = self.single.entry(process).or_insert(Some(tid));
-        *single = single.filter(|single| *single == tid);
+        self.threads.entry(process).or_default().insert((tid, runtime));
+        if number.is_none() {
+            let single = self.single.entry(process).or_insert(Some(tid));
+            *single = single.filter(|single| *single == tid);
+        }
+    }
+
+    /// A runtime thread ends.
+    pub(super) fn remove(&mut self, runtime: EntityId, entities: &Entities) {
+        let Some(thread) = entities.get(runtime) else { return };
+        let Some(process) = thread.parent else { return };
+        let Some(threads) = self.threads.get_mut(&process) else { return };
+        threads.remove(&(thread.number, runtime));
+        if threads.is_empty() {
+            self.threads.remove(&process);
+        }
+    }
+
+    /// The ids of the threads of a process, in order.
+    pub(super) fn ids(&self, process: EntityId) -> Vec<i64> {
+        let threads = self.threads.get(&process).into_iter().flatten();
+        let mut ids: Vec<i64> = threads.map(|(tid, _)| *tid).collect();
+        ids.dedup();
+        ids
     }
 
     /// Learns the process of a runtime thread from the kernel thread that has its id. Returns whether
-    /// threads that were related before may not be any more: the process of a thread of the kernel can be
-    /// known late.
+    /// other threads of it that were related before may not be any more, or the other way round: the process of a
+    /// thread of the kernel can be known late.
     pub(super) fn learn(
         &mut self,
         runtime: EntityId,
@@ -137,7 +154,8 @@ impl Processes {
             return false;
         }
         self.known.insert(process, now);
-        true
+        // A process id that the trace has relates each thread by itself.
+        !matches!(now, Known::Recorded { .. } | Known::Confirmed)
     }
 
     /// Whether a runtime thread and a kernel thread with the same number are of one process, as far as it
@@ -201,5 +219,40 @@ impl Processes {
         let mut several: Vec<EntityId> = several.map(|(process, _)| *process).collect();
         several.sort_unstable();
         several
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::entity::{Entity, EntityKind};
+    use crate::tables::Tables;
+
+    /// A trace of a machine has many processes. Each one looks at its own threads, and only where these may not be
+    /// related any more: the ids of some are those of a container.
+    #[test]
+    fn a_recorded_process_looks_at_its_threads_once() {
+        const PROCESSES: i64 = 100;
+        let (mut tables, mut processes) = (Tables::new(), Processes::default());
+        let mut looked_at = 0;
+        for pid in 1..=PROCESSES {
+            let is_container = pid % 2 == 0;
+            let process = tables.entity(Entity::new(EntityKind::Process, pid)).unwrap();
+            let of_kernel = if is_container { PROCESSES + pid } else { pid };
+            let of_kernel = tables.entity(Entity::new(EntityKind::Process, of_kernel)).unwrap();
+            for tid in 4 * pid..4 * pid + 3 {
+                let runtime = Entity::new(EntityKind::DotnetThread, tid).child_of(process);
+                let runtime = tables.entity(runtime).unwrap();
+                let thread = Entity::new(EntityKind::Thread, tid).child_of(of_kernel);
+                let thread = tables.entity(thread).unwrap();
+                processes.add(runtime, &tables.entities);
+                if processes.learn(runtime, thread, &tables.entities) {
+                    looked_at += processes.ids(process).len();
+                }
+            }
+        }
+        assert_eq!(processes.unrelated().len() as i64, PROCESSES / 2);
+        // The second thread of a container shows that it is one.
+        assert_eq!(looked_at as i64, 2 * PROCESSES / 2);
     }
 }
