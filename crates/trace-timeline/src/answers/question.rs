@@ -26,8 +26,8 @@ pub enum Subject {
     Activity(String),
     /// Goroutines with this id, from their start to their end.
     Goroutine(i64),
-    /// Threads of the kernel with this id, from their start to their end. If there are none, as without the
-    /// kernel's scheduler, those of .NET.
+    /// Threads of the kernel with this id, from their start to their end. If there are none whose state is known, as
+    /// without the kernel's scheduler, those of .NET.
     Thread(u32),
 }
 
@@ -127,10 +127,19 @@ pub struct Finder {
     requests: BTreeMap<Option<EntityId>, Requests>,
     /// The processes of open requests in this case.
     open: HashMap<SpanId, Option<EntityId>>,
-    lives: BTreeMap<EntityId, (Timestamp, Timestamp)>,
-    /// Those of .NET threads: for a thread that is none of the kernel.
-    dotnet: BTreeMap<EntityId, (Timestamp, Timestamp)>,
+    lives: BTreeMap<EntityId, Life>,
+    /// Those of .NET threads: for a thread of which the kernel says nothing.
+    dotnet: BTreeMap<EntityId, Life>,
     start: Option<Timestamp>,
+}
+
+/// The life of a goroutine or thread.
+#[derive(Clone, Copy, Debug)]
+struct Life {
+    start: Timestamp,
+    end: Timestamp,
+    /// Whether a state of it is known. Of a thread of the kernel that only samples mention none is.
+    is_known: bool,
 }
 
 impl Finder {
@@ -161,12 +170,15 @@ impl Finder {
                         EntityKind::DotnetThread => &mut self.dotnet,
                         _ => &mut self.lives,
                     };
-                    let life = (interval.start, interval.end);
-                    let (_, end) = lives.entry(interval.subject).or_insert(life);
+                    let (start, end) = (interval.start, interval.end);
+                    let new = Life { start, end, is_known: false };
+                    let life = lives.entry(interval.subject).or_insert(new);
+                    let is_known = interval.state != State::Unknown;
                     // After the end of its trace, nothing is known of it.
-                    if interval.state != State::Unknown {
-                        *end = interval.end;
+                    if is_known || !life.is_known {
+                        life.end = end;
                     }
+                    life.is_known |= is_known;
                 }
             }
             Derived::Event(event) => {
@@ -209,19 +221,19 @@ impl Finder {
     }
 
     /// The goroutines or threads with the number, from their start to their end, as far as they are
-    /// wanted. If the process that is wanted has one, they are of its layer.
+    /// wanted. If the process that is wanted has one, they are of its layer: of .NET, unless the kernel knows more.
     fn lives(&self, tables: &Tables) -> impl Iterator<Item = Request> {
         let window = self.window();
-        let of = move |(subject, (start, end)): (&EntityId, &(Timestamp, Timestamp))| {
-            let (start, end) =
-                window.map_or((*start, *end), |(a, b)| (*start.max(&a), *end.min(&b)));
+        let of = move |(subject, life): (&EntityId, &Life)| {
+            let Life { start, end, .. } = *life;
+            let (start, end) = window.map_or((start, end), |(a, b)| (start.max(a), end.min(b)));
             Request::of(SpanKind::Region, TextId::EMPTY, *subject, start, end)
         };
         let (threads, dotnet) = (&self.lives, &self.dotnet);
         let is_wanted =
             |id: &EntityId| self.question.is_of(tables.entities.process_of(*id), tables);
-        let is_dotnet =
-            !threads.keys().any(is_wanted) && (threads.is_empty() || dotnet.keys().any(is_wanted));
+        let is_known = threads.iter().any(|(id, life)| life.is_known && is_wanted(id));
+        let is_dotnet = threads.is_empty() || (!is_known && dotnet.keys().any(is_wanted));
         let lives = if is_dotnet { dotnet } else { threads };
         lives.iter().map(of).filter(|life| life.start < life.end)
     }
@@ -331,6 +343,7 @@ impl Paths {
 mod tests {
     use super::*;
     use crate::correlate::{Correlator, Interval, Kernel};
+    use crate::event::ThreadState;
 
     /// A name can have slashes of its own: only the source of the trace knows its short form.
     #[test]
@@ -381,34 +394,71 @@ mod tests {
         assert_eq!(found(None, 2), [(other, 40, 100), (ended, 0, 50)]);
     }
 
-    /// A thread of .NET is asked for by its id. The kernel knows more of it, if it was recorded.
+    /// A thread of .NET is asked for by its id. The kernel knows more of it, if its scheduler was recorded: samples
+    /// mention its thread, too.
     #[test]
     fn a_dotnet_thread_is_explained_without_the_kernel() {
-        let kinds = [EntityKind::DotnetThread, EntityKind::Thread];
-        for (number, has_kernel, expected) in
-            [(7, false, Some(kinds[0])), (7, true, Some(kinds[1])), (8, true, None)]
-        {
+        use EntityKind::{DotnetThread, Thread};
+        for (number, kinds, has_switch, expected) in [
+            (7, &[DotnetThread][..], false, Some(DotnetThread)),
+            (7, &[DotnetThread, Thread], false, Some(DotnetThread)),
+            (7, &[DotnetThread, Thread], true, Some(Thread)),
+            (7, &[Thread], false, Some(Thread)),
+            (8, &[DotnetThread, Thread], true, None),
+        ] {
             let (mut tables, at) = (Tables::new(), Timestamp::from_nanos);
             let subject = Subject::Thread(number);
             let mut finder = Finder::new(Question { subject, ..Question::default() });
             let mut correlator = Correlator::new();
-            let of = kinds.map(|kind| tables.entity(Entity::new(kind, 7)).unwrap());
-            for entity in of.into_iter().take(1 + usize::from(has_kernel)) {
-                let (on, reason, stack) = (None, TextId::EMPTY, None);
-                let running = EventKind::State { entity, state: State::Running, on, reason, stack };
-                for kind in [EventKind::Start { entity }, running] {
-                    let event = Event { time: at(1), kind };
-                    let mut each = |derived: Derived<'_>| finder.push(&derived, &tables);
-                    correlator.push(&event, &tables.entities, &mut each);
-                }
+            let cpu = tables.entity(Entity::new(EntityKind::Cpu, 0)).unwrap();
+            let mut events = vec![(1, EventKind::Start { entity: cpu })];
+            for kind in kinds {
+                let entity = tables.entity(Entity::new(*kind, 7)).unwrap();
+                let (state, on, reason, stack) = (State::Running, None, TextId::EMPTY, None);
+                let running = EventKind::State { entity, state, on, reason, stack };
+                events.push((1, EventKind::Start { entity }));
+                events.extend((*kind == DotnetThread).then_some((1, running)));
+                let (left, next) = (ThreadState::Unknown, Some(entity));
+                let (prev, is_next_unknown, prio) = (None, false, 120);
+                let switch = EventKind::Switch { cpu, prev, left, next, is_next_unknown, prio };
+                events.extend((has_switch && *kind == Thread).then_some((2, switch)));
             }
-            let end = Event { time: at(50), kind: EventKind::End { entity: of[0] } };
-            correlator.push(&end, &tables.entities, &mut |derived| finder.push(&derived, &tables));
+            events.push((50, EventKind::End { entity: cpu }));
+            for (time, kind) in events {
+                let event = Event { time: at(time), kind };
+                let mut each = |derived: Derived<'_>| finder.push(&derived, &tables);
+                correlator.push(&event, &tables.entities, &mut each);
+            }
             correlator.finish(&mut |derived| finder.push(&derived, &tables));
             let lives = finder.finish(&tables).requests;
             let found = lives.first().and_then(|life| tables.entities.kind(life.subject));
             assert_eq!((found, lives.len()), (expected, usize::from(expected.is_some())));
         }
+    }
+
+    /// An interval of a thread that executes.
+    fn running(subject: EntityId, kind: EntityKind, start: i64, end: i64) -> Interval {
+        let [start, end] = [start, end].map(Timestamp::from_nanos);
+        let (state, reason, stack) = (State::Running, TextId::EMPTY, None);
+        let (thread, proc, holder, kernel) = (None, None, None, Kernel::Unknown);
+        Interval { subject, kind, start, end, state, reason, stack, thread, proc, holder, kernel }
+    }
+
+    /// Samples mention the thread, and a trace of its program says now and then what it executes.
+    #[test]
+    fn a_thread_of_which_nothing_is_known_is_there_to_its_end() {
+        let mut tables = Tables::new();
+        let thread = tables.entity(Entity::new(EntityKind::Thread, 7)).unwrap();
+        let subject = Subject::Thread(7);
+        let mut finder = Finder::new(Question { subject, ..Question::default() });
+        for (start, end) in [(0, 50), (50, 90)] {
+            let known = running(thread, EntityKind::Thread, start, end);
+            let interval = Interval { state: State::Unknown, ..known };
+            finder.push(&Derived::Interval(interval), &tables);
+        }
+        let found = finder.finish(&tables).requests;
+        let found: Vec<_> = found.iter().map(|r| (r.start.nanos(), r.end.nanos())).collect();
+        assert_eq!(found, [(0, 90)]);
     }
 
     /// The kernel's thread of another process can have the id.
@@ -424,20 +474,7 @@ mod tests {
             let subject = Subject::Thread(7);
             let mut finder = Finder::new(Question { subject, pid, ..Question::default() });
             for (kind, subject) in of {
-                let derived = Derived::Interval(Interval {
-                    subject,
-                    kind,
-                    start: Timestamp::from_nanos(0),
-                    end: Timestamp::from_nanos(50),
-                    state: State::Running,
-                    reason: TextId::EMPTY,
-                    stack: None,
-                    thread: None,
-                    proc: None,
-                    holder: None,
-                    kernel: Kernel::Unknown,
-                });
-                finder.push(&derived, &tables);
+                finder.push(&Derived::Interval(running(subject, kind, 0, 50)), &tables);
             }
             let found = finder.finish(&tables).requests;
             let found: Vec<_> =
