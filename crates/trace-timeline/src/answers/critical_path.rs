@@ -418,10 +418,11 @@ impl<'a> Walk<'a> {
     }
 
     /// A .NET thread that does not wait for the runtime. A thread whose scheduling was recorded is
-    /// unknown after a loss.
+    /// unknown after a loss. Samples alone mention the kernel's thread, too.
     fn unknown(&self, interval: &Interval) -> What {
         let thread = interval.thread.and_then(|thread| self.entities.kind(thread));
-        if thread == Some(EntityKind::Thread) { What::Unknown } else { What::NotRecorded }
+        let is_lost = thread == Some(EntityKind::Thread) && self.history.has_scheduler();
+        if is_lost { What::Unknown } else { What::NotRecorded }
     }
 
     /// The work item of a worker was queued, or a task awaited: continue with the thread that queued or awaited it.

@@ -13,8 +13,7 @@ use trace_common::Timestamp;
 /// [`critical_path`](super::critical_path) needs.
 #[derive(Debug)]
 pub struct History {
-    /// The ends of the windows by their start: those that overlap are one.
-    windows: BTreeMap<Timestamp, Timestamp>,
+    windows: Windows,
     intervals: HashMap<EntityId, Vec<Interval>>,
     /// Goroutines that wait for a P at the end of a window, and idle Ps: the next interval says for which
     /// P, and which thread takes it.
@@ -60,8 +59,43 @@ pub struct History {
     waits: HashMap<EntityId, Vec<Wait>>,
     /// With their process.
     throttles: Vec<(EntityId, Throttle)>,
+    /// Their times.
+    throttled: Windows,
+    /// The waits of threads for a CPU outside of the windows and near them, as they were given.
+    near: Vec<(EntityId, CpuWait)>,
+    /// Those that throttling overlaps, by thread: it is shared with them.
+    throttled_waits: HashMap<EntityId, Vec<CpuWait>>,
+    /// Whether a state of a thread of the kernel was known, at any time.
+    has_scheduler: bool,
     items: usize,
     dropped: u64,
+}
+
+/// Windows of time: the ends by their start. Those that overlap are one.
+#[derive(Debug, Default)]
+struct Windows(BTreeMap<Timestamp, Timestamp>);
+
+impl Windows {
+    fn add(&mut self, mut start: Timestamp, mut end: Timestamp) {
+        if start > end {
+            return;
+        }
+        while let Some((first, last)) = self.last(end).filter(|(_, last)| *last >= start) {
+            self.0.remove(&first);
+            (start, end) = (start.min(first), end.max(last));
+        }
+        self.0.insert(start, end);
+    }
+
+    /// The last window that does not begin later.
+    fn last(&self, at: Timestamp) -> Option<(Timestamp, Timestamp)> {
+        self.0.range(..=at).next_back().map(|(start, end)| (*start, *end))
+    }
+
+    /// Whether a window overlaps this time.
+    fn overlaps(&self, start: Timestamp, end: Timestamp) -> bool {
+        self.last(end).is_some_and(|(_, last)| last >= start)
+    }
 }
 
 /// A span: see [`EventKind::Begin`].
@@ -139,6 +173,21 @@ struct Wait {
     stack: StackId,
 }
 
+/// A thread waits for this CPU, if it is known.
+#[derive(Clone, Copy, Debug)]
+struct CpuWait {
+    cpu: Option<EntityId>,
+    start: Timestamp,
+    end: Timestamp,
+}
+
+/// The longest period of a quota: 1 s. The quota of the next one ends the throttling.
+const MAX_PERIOD: i64 = 1_000_000_000;
+
+/// A reading of throttling that overlaps a window is about no more than these nanoseconds before and after it: the
+/// longest period, and the time between two readings.
+const NEAR: i64 = 2 * MAX_PERIOD;
+
 /// Throttling by a CPU quota: see [`EventKind::Throttle`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Throttle {
@@ -155,8 +204,6 @@ pub(super) struct Throttle {
 impl Throttle {
     /// Of a reading of the counters: nanoseconds of throttling that ended since the one before.
     pub(super) fn new(cgroup: TextId, since: Timestamp, end: Timestamp, nanos: i64) -> Self {
-        /// The longest period of a quota: 1 s. The quota of the next one ends the throttling.
-        const MAX_PERIOD: i64 = 1_000_000_000;
         let start = since.saturating_add_nanos(-nanos.clamp(0, MAX_PERIOD));
         Self { cgroup, start, end, nanos }
     }
@@ -221,10 +268,13 @@ impl History {
     /// Maximum number of intervals, flows, spans, samples, and stops for stop-the-worlds: about 800 MB.
     pub const MAX: usize = 8 << 20;
 
+    /// Maximum number of waits for a CPU near the windows. Of more, the latest are kept.
+    const MAX_NEAR: usize = 1 << 20;
+
     /// Makes an empty history of the time from `start` to `end`.
     pub fn new(start: Timestamp, end: Timestamp) -> Self {
         let mut history = Self {
-            windows: BTreeMap::new(),
+            windows: Windows::default(),
             intervals: HashMap::new(),
             runnable: HashSet::new(),
             outside: HashMap::new(),
@@ -247,6 +297,10 @@ impl History {
             samples: HashMap::new(),
             waits: HashMap::new(),
             throttles: Vec::new(),
+            throttled: Windows::default(),
+            near: Vec::new(),
+            throttled_waits: HashMap::new(),
+            has_scheduler: false,
             items: 0,
             dropped: 0,
         };
@@ -255,25 +309,13 @@ impl History {
     }
 
     /// Keeps this window of time too.
-    pub fn add_window(&mut self, mut start: Timestamp, mut end: Timestamp) {
-        if start > end {
-            return;
-        }
-        while let Some((first, last)) = self.last_window(end).filter(|(_, last)| *last >= start) {
-            self.windows.remove(&first);
-            (start, end) = (start.min(first), end.max(last));
-        }
-        self.windows.insert(start, end);
-    }
-
-    /// The last window that does not begin later.
-    fn last_window(&self, at: Timestamp) -> Option<(Timestamp, Timestamp)> {
-        self.windows.range(..=at).next_back().map(|(start, end)| (*start, *end))
+    pub fn add_window(&mut self, start: Timestamp, end: Timestamp) {
+        self.windows.add(start, end);
     }
 
     /// Whether a window overlaps this time.
     fn overlaps(&self, start: Timestamp, end: Timestamp) -> bool {
-        self.last_window(end).is_some_and(|(_, last)| last >= start)
+        self.windows.overlaps(start, end)
     }
 
     /// Whether an interval is within a window, or the first one after it of a goroutine that waits for
@@ -296,6 +338,35 @@ impl History {
         is_within || is_next
     }
 
+    fn push_interval(&mut self, interval: Interval) {
+        self.has_scheduler |=
+            interval.kind == EntityKind::Thread && interval.kernel != Kernel::Unknown;
+        if !self.is_kept(&interval) {
+            self.keep_near(&interval);
+        } else if self.has_room() {
+            self.intervals.entry(interval.subject).or_default().push(interval);
+        }
+    }
+
+    /// Keeps a wait of a thread for a CPU near a window, outside of it. Throttling that overlaps the window may be
+    /// that of this thread: that is known later.
+    fn keep_near(&mut self, interval: &Interval) {
+        let Interval { subject, kind, start, end, .. } = *interval;
+        let Kernel::Runnable { cpu, .. } = interval.kernel else { return };
+        let (from, to) = (start.saturating_add_nanos(-NEAR), end.saturating_add_nanos(NEAR));
+        if kind != EntityKind::Thread || !self.overlaps(from, to) {
+            return;
+        }
+        if self.near.len() >= Self::MAX_NEAR {
+            let throttled = &self.throttled;
+            self.near
+                .retain(|(_, wait)| wait.end >= from || throttled.overlaps(wait.start, wait.end));
+            let excess = self.near.len().saturating_sub(Self::MAX_NEAR / 2);
+            self.near.drain(..excess);
+        }
+        self.near.push((subject, CpuWait { cpu, start, end }));
+    }
+
     /// Keeps the flow outside of the windows that ended a wait within one.
     fn keep_outside(&mut self, to: EntityId, at: Timestamp) {
         if self.outside.get(&to).is_some_and(|flow| flow.time == at) && self.has_room() {
@@ -307,14 +378,12 @@ impl History {
     /// Adds derived data, if it is within a window.
     pub fn push(&mut self, derived: &Derived<'_>) {
         match *derived {
-            Derived::Interval(interval) if self.is_kept(&interval) && self.has_room() => {
-                self.intervals.entry(interval.subject).or_default().push(interval);
-            }
+            Derived::Interval(interval) => self.push_interval(interval),
             Derived::Flow(flow) if self.overlaps(flow.time, flow.time) && self.has_room() => {
                 self.flows.entry(flow.to).or_default().push(flow);
             }
             Derived::Flow(flow) => {
-                if flow.kind == FlowKind::Creates && self.last_window(flow.time).is_some() {
+                if flow.kind == FlowKind::Creates && self.windows.last(flow.time).is_some() {
                     self.creations.insert(flow.to, flow);
                 }
                 self.outside.insert(flow.to, flow);
@@ -397,6 +466,7 @@ impl History {
             EventKind::Throttle { process, cgroup, since, nanos, .. } => {
                 let throttle = Throttle::new(cgroup, since, event.time, nanos);
                 if self.overlaps(throttle.start, throttle.end) && self.has_room() {
+                    self.throttled.add(throttle.start, throttle.end);
                     self.throttles.push((process, throttle));
                 }
             }
@@ -407,7 +477,7 @@ impl History {
     /// A thread reports the holder of a lock.
     fn held(&mut self, lock: u64, held: Held) {
         // After the windows it says nothing of them. The report before it remains.
-        if self.windows.last_key_value().is_none_or(|(_, end)| held.since > *end) {
+        if self.windows.0.last_key_value().is_none_or(|(_, end)| held.since > *end) {
             return;
         }
         let key = (lock, held.reporter);
@@ -442,6 +512,11 @@ impl History {
         }
         for holders in self.holders.values_mut() {
             holders.sort_unstable_by_key(|(report, _)| *report);
+        }
+        for (thread, wait) in std::mem::take(&mut self.near) {
+            if self.throttled.overlaps(wait.start, wait.end) {
+                self.throttled_waits.entry(thread).or_default().push(wait);
+            }
         }
         for pauses in self.pauses.values_mut() {
             pauses.sort_by_key(|pause| (pause.start, pause.end));
@@ -519,9 +594,16 @@ impl History {
         subjects
     }
 
-    /// The same, in no order.
-    pub(super) fn with_intervals(&self) -> impl Iterator<Item = EntityId> {
-        self.intervals.keys().copied()
+    /// The subjects that have intervals or [waits for a CPU](Self::cpu_waits), in no order.
+    pub(super) fn with_waits(&self) -> impl Iterator<Item = EntityId> {
+        let near = self.throttled_waits.keys();
+        let near = near.filter(move |id| !self.intervals.contains_key(*id));
+        self.intervals.keys().chain(near).copied()
+    }
+
+    /// Whether the kernel's scheduler was recorded, at some time.
+    pub(super) const fn has_scheduler(&self) -> bool {
+        self.has_scheduler
     }
 
     /// The flows to an entity, in time order.
@@ -654,8 +736,9 @@ impl History {
         self.throttles.iter().filter(move |(_, t)| t.start < end && t.end > start).copied()
     }
 
-    /// The waits of a thread for a CPU that overlap the time from `start` to `end`: the CPU, if it is known,
-    /// and the part within that time.
+    /// The waits of a thread for a CPU that overlap the time from `start` to `end`, which throttling overlaps: the CPU,
+    /// if it is known, and the part within that time. First those within the windows, then the others; after
+    /// [`History::finish`].
     pub(super) fn cpu_waits(
         &self,
         thread: EntityId,
@@ -665,12 +748,15 @@ impl History {
         let intervals = self.intervals(thread);
         let first = intervals.partition_point(|interval| interval.end <= start);
         let within = intervals.iter().skip(first).take_while(move |i| i.start < end);
-        within.filter_map(move |interval| match interval.kernel {
-            Kernel::Runnable { cpu, .. } => {
-                Some((cpu, interval.start.max(start), interval.end.min(end)))
-            }
+        let within = within.filter_map(|interval| match interval.kernel {
+            Kernel::Runnable { cpu, .. } => Some((cpu, interval.start, interval.end)),
             _ => None,
-        })
+        });
+        let near = self.throttled_waits.get(&thread).map_or(&[][..], Vec::as_slice);
+        let first = near.partition_point(|wait| wait.end <= start);
+        let near = near.iter().skip(first).take_while(move |wait| wait.start < end);
+        let all = within.chain(near.map(|wait| (wait.cpu, wait.start, wait.end)));
+        all.map(move |(cpu, from, to)| (cpu, from.max(start), to.min(end)))
     }
 
     /// The last interval that begins before `at`, and its position.
@@ -684,6 +770,7 @@ impl History {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::correlate::Occupant;
     use crate::entity::Entity;
     use crate::tables::Tables;
     use proptest::prelude::*;
@@ -704,6 +791,41 @@ mod tests {
         assert_eq!(found.collect::<Vec<_>>(), [5, 15]);
     }
 
+    /// Threads can wait for CPUs at any rate near the windows. Without throttling, that is of no interest.
+    #[test]
+    fn waits_near_the_windows_are_limited() {
+        let (mut tables, at) = (Tables::new(), Timestamp::from_nanos);
+        let subject = tables.entity(Entity::new(EntityKind::Thread, 1)).unwrap();
+        let mut history = History::new(at(0), at(10));
+        let (mut most, kind) = (0, EntityKind::Thread);
+        for start in 11..11 + 2 * History::MAX_NEAR as i64 {
+            let (start, end) = (at(start), at(start + 1));
+            let (state, reason, stack) = (State::Runnable, TextId::EMPTY, None);
+            let (thread, proc, holder) = (Some(subject), None, None);
+            let (cpu, occupant, is_preempted) = (None, Occupant::Unknown, true);
+            let kernel = Kernel::Runnable { cpu, occupant, is_preempted };
+            let interval = Interval {
+                subject,
+                kind,
+                start,
+                end,
+                state,
+                reason,
+                stack,
+                thread,
+                proc,
+                holder,
+                kernel,
+            };
+            history.push(&Derived::Interval(interval));
+            most = most.max(history.near.len());
+        }
+        assert_eq!(most, History::MAX_NEAR);
+        history.finish();
+        assert_eq!((history.intervals.len(), history.throttled_waits.len()), (0, 0));
+        assert_eq!((history.items, history.dropped), (0, 0));
+    }
+
     proptest! {
         /// Windows that are merged overlap what one of them overlaps.
         #[test]
@@ -720,7 +842,7 @@ mod tests {
             let (start, end) = (at(start), at(start + nanos));
             let any = windows.iter().any(|window| window.1 >= start && window.0 <= end);
             prop_assert_eq!(history.overlaps(start, end), any);
-            let merged: Vec<_> = history.windows.iter().collect();
+            let merged: Vec<_> = history.windows.0.iter().collect();
             prop_assert!(merged.is_sorted_by(|before, after| before.1 < after.0));
         }
     }

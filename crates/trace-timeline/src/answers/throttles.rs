@@ -97,7 +97,7 @@ impl<'a> Throttles<'a> {
                 groups.push(group);
             }
         }
-        for thread in self.history.with_intervals() {
+        for thread in self.history.with_waits() {
             if entities.kind(thread) != Some(EntityKind::Thread) {
                 continue;
             }

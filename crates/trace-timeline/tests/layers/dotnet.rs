@@ -356,6 +356,19 @@ fn a_dotnet_thread_of_a_lost_time_is_unknown() {
     assert_eq!(pieces(&path), [(10, thread, unknown), (30, thread, on), (60, thread, unknown)]);
 }
 
+/// Samples alone mention the thread of the kernel.
+#[test]
+fn a_dotnet_thread_without_switches_was_not_recorded() {
+    let mut w = World::default();
+    let process = w.entity(EntityKind::Process, 7, None);
+    w.entity(EntityKind::Thread, 7, Some(process));
+    let thread = w.entity(EntityKind::DotnetThread, 7, Some(process));
+    w.go(thread, State::Running, None, "");
+    w.at(60).go(thread, State::Waiting, None, "");
+    let path = w.explain(thread, 0, 60, None);
+    assert_eq!(pieces(&path), [(60, thread, What::NotRecorded)]);
+}
+
 /// A .NET thread waits twice for the same lock. The kernel does more with it than the runtime reports.
 #[test]
 fn a_lock_wait_is_counted_once() {

@@ -5,7 +5,7 @@ use crate::{Go, go};
 use trace_timeline::answers::{CriticalPath, Piece, What, critical_path};
 use trace_timeline::{
     Context, EntityId, EntityKind, EventKind, FlowKind, Kernel, Occupant, State, TextId,
-    ThreadState, text,
+    ThreadState, Timestamp, text,
 };
 
 /// The counters of a cgroup say how long its threads were throttled: that part of a wait for a CPU
@@ -86,6 +86,41 @@ fn throttling_is_shared_by_the_cpus_of_a_cgroup() {
     assert_eq!(throttled(60, &[(10, 1)]), (30, 60 + 50), "of the same process");
     assert_eq!(throttled(60, &[(20, 1)]), (30, 60 + 50), "of another process of the cgroup");
     assert_eq!(throttled(60, &[(10, 0)]), (60, 60 + 20), "both wait for the same CPU");
+}
+
+/// A reading is about more than the time that is explained: threads that waited before and after it have their shares.
+#[test]
+fn a_share_of_throttling_does_not_depend_on_the_time_that_is_explained() {
+    const MS: i64 = 1_000_000;
+    let mut w = World::default();
+    let process = w.entity(EntityKind::Process, 10, None);
+    let cpus = [0, 1].map(|number| w.entity(EntityKind::Cpu, number, None));
+    let other = w.entity(EntityKind::Thread, 99, None);
+    let threads = [10, 11].map(|number| w.entity(EntityKind::Thread, number, Some(process)));
+    for (cpu, thread) in cpus.into_iter().zip(threads) {
+        w.switch(cpu, None, ThreadState::Unknown, Some(thread));
+    }
+    let (preempted, sleeping) = (ThreadState::Preempted, ThreadState::Sleeping);
+    for (number, start, end) in [(0, 10, 12), (1, 20, 95), (0, 97, 99)] {
+        let (cpu, thread) = (cpus[number], threads[number]);
+        w.at(start * MS).switch(cpu, Some(thread), preempted, Some(other));
+        w.at(end * MS).switch(cpu, Some(other), sleeping, Some(thread));
+    }
+    let (cgroup, since, nanos) = (w.text("/sys/fs/cgroup/shop"), at(0), 5 * MS);
+    w.at(100 * MS).push(EventKind::Throttle { process, cgroup, since, nanos, periods: 1 });
+    w.at(101 * MS).switch(cpus[0], Some(threads[0]), sleeping, None);
+    // Both waits of the thread, of all waits.
+    let share = 5 * MS * (2 + 2) / (2 + 2 + 75);
+    let whole = (at(i64::MIN), Timestamp::MAX);
+    for (start, end) in [(0, 15), (96, 99)] {
+        let (start, end) = (at(start * MS), at(end * MS));
+        for window in [whole, (start, end)] {
+            let (history, entities) = (w.history_within(&[window]), &w.tables.entities);
+            let path = critical_path(&history, entities, threads[0], start, end, None);
+            let throttled = path.pieces.iter().filter(|piece| piece.what == What::Throttled);
+            assert_eq!(throttled.map(Piece::nanos).sum::<i64>(), share, "{window:?}");
+        }
+    }
 }
 
 /// The period of a quota can be up to a second, and so can the throttling that one reading finds.
