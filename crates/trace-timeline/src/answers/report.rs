@@ -393,7 +393,8 @@ pub struct Delay {
     pub end: Timestamp,
     /// The duration in nanoseconds.
     pub nanos: i64,
-    /// Of a thread: what its CPU executed longest meanwhile.
+    /// Of a thread: what its CPU executed longest without a break meanwhile. Another one that executed several times
+    /// can have had the CPU for longer: see [`Report::preempters`].
     pub occupant: Occupant,
 }
 
@@ -684,10 +685,13 @@ impl Report {
         let delay = subject.delay(interval, entity.kind);
         // That of a .NET thread is that of its kernel thread. Most are shorter than those of its process
         // that are known.
-        if let Some(delay) = delay
-            .filter(|delay| delay.nanos > subject.enough && entity.kind != EntityKind::DotnetThread)
-        {
-            subject.enough = self.delays.add(entity.parent, delay.nanos, || delay);
+        if let Some(delay) = delay.filter(|delay| {
+            let (process, enough) = subject.enough;
+            (delay.nanos > enough || process != entity.parent)
+                && entity.kind != EntityKind::DotnetThread
+        }) {
+            let enough = self.delays.add(entity.parent, delay.nanos, || delay);
+            subject.enough = (entity.parent, enough);
         }
         if entity.kind == EntityKind::Thread {
             let report = self.threads.hinted(interval.subject, &mut subject.own);
@@ -806,8 +810,8 @@ struct Subject {
     /// What the CPU executed longest meanwhile without a break, and for how long.
     occupant: Occupant,
     occupied: i64,
-    /// What a delay must be longer than to be one of the longest of its process.
-    enough: i64,
+    /// What a delay must be longer than to be one of the longest of this process, which can be known late.
+    enough: (Option<EntityId>, i64),
     /// In [`Report::threads`] or [`Report::groups`].
     own: Hint,
     /// The group that counts it.

@@ -4,8 +4,8 @@ use crate::common::{World, at};
 use crate::go;
 use trace_timeline::answers::{Report, Waker};
 use trace_timeline::{
-    Context, EntityId, EntityKind, EventKind, FlowKind, LossKind, Occupant, SampleKind,
-    SampledEventId, SpanKind, State, ThreadState, text,
+    Context, Correlator, Derived, EntityId, EntityKind, EventKind, FlowKind, LossKind, Occupant,
+    SampleKind, SampledEventId, SpanKind, State, ThreadState, text,
 };
 
 /// A P keeps the world from stopping because its thread has no CPU.
@@ -241,6 +241,41 @@ fn each_process_has_its_longest_delays() {
     });
     let numbers: Vec<i64> = worst.iter().map(|(id, _)| entities.get(*id).unwrap().number).collect();
     assert_eq!(numbers, [3, 2]);
+}
+
+/// The process of a thread becomes known after long delays.
+#[test]
+fn a_process_that_is_known_late_has_its_longest_delays() {
+    let mut w = World::default();
+    let process = w.entity(EntityKind::Process, 1, None);
+    let cpu = w.entity(EntityKind::Cpu, 0, None);
+    let thread = w.entity(EntityKind::Thread, 2, None);
+    w.switch(cpu, None, ThreadState::Unknown, Some(thread));
+    let delay = |w: &mut World, nanos: i64| {
+        w.at(w.now + 1).switch(cpu, Some(thread), ThreadState::Preempted, None);
+        w.at(w.now + nanos).switch(cpu, None, ThreadState::Unknown, Some(thread));
+    };
+    (100..120).for_each(|nanos| delay(&mut w, nanos));
+    w.at(w.now + 1).switch(cpu, Some(thread), ThreadState::Sleeping, None);
+    let known = w.now;
+    w.at(w.now + 1).switch(cpu, None, ThreadState::Unknown, Some(thread));
+    (1..4).for_each(|nanos| delay(&mut w, nanos));
+    w.at(w.now + 1).switch(cpu, Some(thread), ThreadState::Sleeping, None);
+    let (mut correlator, mut report) = (Correlator::new(), Report::new());
+    for event in &w.events {
+        if event.time > at(known) {
+            w.tables.entities.get_mut(thread).unwrap().parent = Some(process);
+        }
+        let entities = &w.tables.entities;
+        let mut each = |derived: Derived<'_>| report.push(&derived, entities);
+        correlator.push(event, entities, &mut each);
+    }
+    let of = |process: Option<EntityId>| -> Vec<i64> {
+        let delays = report.longest_delays(|of| of == process);
+        delays.iter().map(|delay| delay.nanos).collect()
+    };
+    assert_eq!(of(None), (110..120).rev().collect::<Vec<_>>());
+    assert_eq!(of(Some(process)), [3, 2, 1]);
 }
 
 #[test]
