@@ -91,11 +91,7 @@ impl KernelSource {
                 self.end_process(pid, push);
             }
         }
-        let of_creator = |this: &Self, tables: &Tables, tid: u32| {
-            let thread = this.known(tid)?;
-            tables.entities.get(thread.entity).map(|entity| entity.name)
-        };
-        let inherited = parent.and_then(|(_, tid)| of_creator(self, push.tables, tid));
+        let inherited = parent.and_then(|(_, tid)| self.name_of(tid, push.tables));
         let name = match (comm, inherited) {
             (b"", Some(name)) => name,
             _ => push.tables.text(comm),
@@ -106,17 +102,11 @@ impl KernelSource {
                 self.complete(process, tid == pid, name, parent, push);
                 Some(process)
             }
+            _ if pid == tid => self.add_process(pid, name, parent, is_new, push),
+            // Its start was not recorded. It has the name of its main thread.
             _ => {
-                let parent = parent.and_then(|(parent, _)| self.parent(parent, push));
-                let process = Entity::new(EntityKind::Process, pid.into());
-                let mut process = process.child_of(parent).name(name);
-                process.start = Some(push.at).filter(|_| is_new);
-                let process = self.adopt(process, push).or_else(|| push.start(process));
-                self.processes.extend(process.map(|process| (pid, process)));
-                if let (Some(process), Some(parent)) = (process, parent) {
-                    inherit(process, parent, push);
-                }
-                process
+                let name = self.name_of(pid, push.tables).unwrap_or_default();
+                self.add_process(pid, name, parent, false, push)
             }
         };
         if self.known(tid).is_some() {
@@ -133,6 +123,34 @@ impl KernelSource {
         if let Some(thread) = self.threads.get_mut(tid.into()).and_then(Option::as_mut) {
             thread.is_listed_only = !is_new;
         }
+    }
+
+    /// The name of a thread that is known.
+    fn name_of(&self, tid: u32, tables: &Tables) -> Option<TextId> {
+        let thread = self.known(tid)?;
+        tables.entities.get(thread.entity).map(|entity| entity.name)
+    }
+
+    /// A process that is not known yet. The parent of another thread than the main one is the process itself.
+    fn add_process(
+        &mut self,
+        pid: u32,
+        name: TextId,
+        parent: Option<(u32, u32)>,
+        is_new: bool,
+        push: &mut Pusher<'_>,
+    ) -> Option<EntityId> {
+        let parent = parent.filter(|(parent, _)| *parent != pid);
+        let parent = parent.and_then(|(parent, _)| self.parent(parent, push));
+        let start = Some(push.at).filter(|_| is_new);
+        let process = Entity::new(EntityKind::Process, pid.into());
+        let process = process.child_of(parent).name(name).start(start);
+        let process = self.adopt(process, push).or_else(|| push.start(process))?;
+        self.processes.insert(pid, process);
+        if let Some(parent) = parent {
+            inherit(process, parent, push);
+        }
+        Some(process)
     }
 
     /// A recorder lists the threads of a process after its records have begun, and puts them before all

@@ -384,6 +384,44 @@ const fn of_seven(tid: u32, is_new: bool) -> Record<'static> {
     Record::Thread { pid: 7, tid, parent: None, comm: b"old", is_new }
 }
 
+/// A recorder lists some threads of a process, and the main thread last or not at all.
+#[test]
+fn a_process_has_the_name_of_its_main_thread() {
+    let listed = |tid, comm| Record::Thread { pid: 100, tid, parent: None, comm, is_new: false };
+    let name = |run: &Run| {
+        let process = run.tables.entities.process(100).unwrap();
+        run.tables.str(run.tables.entities.get(process).unwrap().name).into_owned()
+    };
+    let mut run = Run::new();
+    run.push(1, listed(105, b"worker-3"));
+    assert_eq!(name(&run), "");
+    run.push(1, listed(100, b"server"));
+    assert_eq!(name(&run), "server");
+    let worker = run.tables.entities.thread(105).unwrap();
+    assert_eq!(run.tables.str(run.tables.entities.get(worker).unwrap().name), "worker-3");
+    // It was in a switch before.
+    let mut run = Run::new();
+    run.push(1, switch(0, 0, 100));
+    run.push(2, listed(105, b"worker-3"));
+    assert_eq!(name(&run), "x");
+}
+
+/// The record of the process's own begin is lost.
+#[test]
+fn the_process_of_a_new_thread_is_one_without_a_start() {
+    let mut run = Run::new();
+    let (pid, tid, parent) = (100, 105, Some((100, 100)));
+    run.push(5, Record::Thread { pid, tid, parent, comm: b"", is_new: true });
+    let entities = &run.tables.entities;
+    let of_kind = |kind| entities.iter().filter(move |(_, entity)| entity.kind == kind);
+    let processes: Vec<_> = of_kind(EntityKind::Process).collect();
+    let [(id, process)] = processes[..] else { panic!("{processes:?}") };
+    assert_eq!((process.number, process.parent, process.start), (100, None, None));
+    let threads: Vec<_> = of_kind(EntityKind::Thread).collect();
+    let [(_, thread)] = threads[..] else { panic!("{threads:?}") };
+    assert_eq!((thread.number, thread.parent, thread.start), (105, Some(id), Some(at(5))));
+}
+
 /// As Go's `syscall.Exec` on any thread: the kernel gives the caller the id of the main thread.
 #[test]
 fn a_thread_that_executes_a_program_becomes_the_main_thread() {
