@@ -349,6 +349,12 @@ impl Tables {
         id
     }
 
+    /// Counts an entity that a source does not add, as its number is not possible.
+    #[cfg(feature = "kernel")]
+    pub(crate) const fn refuse(&mut self) {
+        self.dropped.entities += 1;
+    }
+
     /// The process with this process id at a time, for an event that follows. All sources share it. If no
     /// source knows it yet, it is added, and its [start](EventKind::Start) is appended to `out`. `None`
     /// above the limit.

@@ -79,8 +79,8 @@ pub struct KernelSource {
     cpus: IdMap<Option<Cpu>>,
     threads: IdMap<Option<Thread>>,
     processes: HashMap<u32, EntityId>,
-    /// Number of threads that have not ended, by process.
-    living: HashMap<EntityId, u32>,
+    /// The threads that have not ended, by process.
+    living: HashMap<EntityId, BTreeSet<u32>>,
     /// Processes whose main thread has ended before others.
     headless: HashSet<u32>,
     /// Threads whose exit was recorded, and not their end.

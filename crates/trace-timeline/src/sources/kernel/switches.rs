@@ -7,6 +7,9 @@ use crate::sources::pusher::Pusher;
 
 const IDLE: ThreadRef = ThreadRef::Tid(0);
 
+/// The most CPUs that Linux has. Higher numbers are those of damaged records: the exit of a thread looks at all CPUs.
+pub(super) const MAX_CPUS: u32 = 1 << 13;
+
 impl KernelSource {
     /// A record of another kind shows which thread runs on a CPU.
     pub(super) fn runs(&mut self, number: u32, thread: ThreadRef, push: &mut Pusher<'_>) {
@@ -141,6 +144,10 @@ impl KernelSource {
 
     pub(super) fn cpu(&mut self, number: u32, push: &mut Pusher<'_>) -> Option<&mut Cpu> {
         if !self.cpus.contains(number.into()) {
+            if number >= MAX_CPUS {
+                push.tables.refuse();
+                return None;
+            }
             let cpu = Entity::new(EntityKind::Cpu, number.into()).child_of(self.machine);
             let entity = match push.tables.entities.cpu(number.into()) {
                 // Another source has found it, maybe at a later time.

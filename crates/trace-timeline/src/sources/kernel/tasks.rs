@@ -5,6 +5,7 @@ use crate::entity::{Attribute, Entity, EntityId, EntityKind};
 use crate::event::{EventKind, ThreadState};
 use crate::sources::pusher::Pusher;
 use crate::tables::{Tables, TextId};
+use hashbrown::HashSet;
 use trace_common::Timestamp;
 
 impl KernelSource {
@@ -64,7 +65,7 @@ impl KernelSource {
     fn insert(&mut self, tid: u32, entity: EntityId, push: &Pusher<'_>) {
         let process = push.tables.entities.get(entity).and_then(|entity| entity.parent);
         if let Some(process) = process {
-            *self.living.entry(process).or_default() += 1;
+            self.living.entry(process).or_default().insert(tid);
         }
         let is_in_process = process.is_some();
         let thread =
@@ -200,7 +201,7 @@ impl KernelSource {
         let thread = self.threads.get_mut(tid.into()).and_then(Option::as_mut);
         let Some(thread) = thread.filter(|thread| !thread.is_in_process) else { return };
         thread.is_in_process = true;
-        *self.living.entry(process).or_default() += 1;
+        self.living.entry(process).or_default().insert(tid);
         let entity = thread.entity;
         let Some(known) = push.tables.entities.get_mut(entity) else { return };
         (known.parent, known.name) = (Some(process), name);
@@ -325,7 +326,7 @@ impl KernelSource {
         let Some(known) = known.filter(|thread| thread.end.is_none()) else { return };
         known.end = Some(push.at);
         let process = known.parent;
-        self.leave(process, push);
+        self.leave(process, tid, push);
         let lives = |process: &EntityId| self.living.contains_key(process);
         if process
             .is_some_and(|process| self.processes.get(&tid) == Some(&process) && lives(&process))
@@ -344,12 +345,13 @@ impl KernelSource {
     /// it waits for can still be recorded.
     pub(super) fn end_exited(&mut self, push: &mut Pusher<'_>) {
         let Self { exiting, cpus, threads, .. } = self;
+        let running = cpus.ids().filter_map(|number| match cpus.get(number)?.as_ref()?.running {
+            Running::Thread(thread) => thread.tid(),
+            Running::Unknown => None,
+        });
+        let running: HashSet<u32> = running.collect();
         exiting.retain(|tid| {
-            let has_it = |number| {
-                let cpu = cpus.get(number).and_then(Option::as_ref);
-                cpu.is_some_and(|cpu| cpu.running == Running::tid(*tid))
-            };
-            if cpus.ids().any(has_it) {
+            if running.contains(tid) {
                 return true;
             }
             let Some(thread) = threads.get_mut((*tid).into()).and_then(Option::as_mut) else {
@@ -376,11 +378,8 @@ impl KernelSource {
         };
         thread.has_ended = true;
         let entity = thread.entity;
-        let mut cpus: Vec<i64> = self.cpus.ids().collect();
-        cpus.sort_unstable();
-        for number in cpus {
-            let cpu = self.cpus.get_mut(number).and_then(Option::as_mut);
-            let Some(cpu) = cpu.filter(|cpu| cpu.running == Running::tid(tid)) else { continue };
+        for number in self.cpus_of(tid) {
+            let Some(cpu) = self.cpus.get_mut(number).and_then(Option::as_mut) else { continue };
             cpu.running = Running::Unknown;
             push.event(EventKind::Switch {
                 cpu: cpu.entity,
@@ -392,6 +391,17 @@ impl KernelSource {
             });
         }
         push.end(entity);
+    }
+
+    /// The CPUs that a thread has by the records so far, in order.
+    fn cpus_of(&self, tid: u32) -> Vec<i64> {
+        let has_it = |number: &i64| {
+            let cpu = self.cpus.get(*number).and_then(Option::as_ref);
+            cpu.is_some_and(|cpu| cpu.running == Running::tid(tid))
+        };
+        let mut cpus: Vec<i64> = self.cpus.ids().filter(has_it).collect();
+        cpus.sort_unstable();
+        cpus
     }
 
     /// Whether a thread has left this CPU when it ended.
@@ -410,7 +420,7 @@ impl KernelSource {
         }
         push.end(thread.entity);
         match (known.end, known.parent) {
-            (None, process) => self.leave(process, push),
+            (None, process) => self.leave(process, tid, push),
             // It has left the process, which may have ended with it.
             (Some(_), Some(process)) if !self.living.contains_key(&process) => {
                 self.end_of(process, push);
@@ -450,10 +460,8 @@ impl KernelSource {
         }
         for tid in former {
             let prev = self.known(tid).map(|thread| thread.entity);
-            let cpus: Vec<i64> = self.cpus.ids().collect();
-            for number in cpus {
-                let cpu = self.cpus.get_mut(number).and_then(Option::as_mut);
-                let Some(cpu) = cpu.filter(|cpu| cpu.running == Running::tid(tid)) else {
+            for number in self.cpus_of(tid) {
+                let Some(cpu) = self.cpus.get_mut(number).and_then(Option::as_mut) else {
                     continue;
                 };
                 cpu.running = Running::tid(pid);
@@ -494,23 +502,16 @@ impl KernelSource {
             let thread = self.known(*tid).filter(|thread| thread.exit.is_none());
             thread.and_then(|thread| tables.entities.get(thread.entity)?.parent) == Some(process)
         };
-        let mut living: Vec<u32> = self
-            .threads
-            .ids()
-            .filter_map(|tid| u32::try_from(tid).ok())
-            .filter(is_living)
-            .collect();
-        living.sort_unstable();
-        living
+        self.living.get(&process).into_iter().flatten().copied().filter(is_living).collect()
     }
 
     /// A thread leaves its process. The main thread can do it before the others.
-    pub(super) fn leave(&mut self, process: Option<EntityId>, push: &mut Pusher<'_>) {
+    pub(super) fn leave(&mut self, process: Option<EntityId>, tid: u32, push: &mut Pusher<'_>) {
         let Some(process) = process else { return };
         let living = self.living.get_mut(&process);
         let is_last = living.is_some_and(|living| {
-            *living = living.saturating_sub(1);
-            *living == 0
+            living.remove(&tid);
+            living.is_empty()
         });
         if is_last {
             self.living.remove(&process);

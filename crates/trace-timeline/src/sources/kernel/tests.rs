@@ -422,6 +422,38 @@ fn the_process_of_a_new_thread_is_one_without_a_start() {
     assert_eq!((thread.number, thread.parent, thread.start), (105, Some(id), Some(at(5))));
 }
 
+/// Of a damaged file.
+#[test]
+fn a_cpu_has_a_number_that_linux_gives() {
+    let mut run = Run::new();
+    for number in [0, switches::MAX_CPUS - 1, switches::MAX_CPUS, u32::MAX] {
+        let (cpu, event, stack, weight) = (Some(number), SampledEventId::default(), None, 1);
+        let last = *run
+            .push(1, Record::Sample { cpu, pid: 7, tid: 7, event, stack, weight })
+            .last()
+            .unwrap();
+        let EventKind::Sample { cpu, .. } = last.kind else { panic!("{last:?}") };
+        assert_eq!(cpu.is_some(), number < switches::MAX_CPUS);
+    }
+    assert_eq!(run.source.cpus.len(), 2);
+    assert_eq!(run.tables.dropped().entities, 2);
+}
+
+/// Another source can have found its process, which has other threads.
+#[test]
+fn a_process_does_not_end_with_a_thread_that_was_not_known_as_one_of_it() {
+    let mut run = Run::new();
+    run.push(1, of_seven(7, false));
+    run.push(2, switch(0, 0, 9));
+    let process = run.tables.entities.process(7).unwrap();
+    let thread = run.tables.entities.thread(9).unwrap();
+    run.tables.entities.get_mut(thread).unwrap().parent = Some(process);
+    run.push(3, Record::Exit { tid: 9 });
+    assert_eq!(run.tables.entities.get(process).unwrap().end, None);
+    run.push(4, Record::Exit { tid: 7 });
+    assert_eq!(run.tables.entities.get(process).unwrap().end, Some(at(4)));
+}
+
 /// As Go's `syscall.Exec` on any thread: the kernel gives the caller the id of the main thread.
 #[test]
 fn a_thread_that_executes_a_program_becomes_the_main_thread() {
