@@ -30,7 +30,6 @@ mod tasks;
 #[cfg(test)]
 mod tests;
 
-pub(super) use record::left;
 pub use record::{ProcessAttributes, Record, Task, ThreadRef};
 
 use super::pusher::Pusher;
@@ -38,6 +37,7 @@ use crate::entity::{Attribute, Entity, EntityId, EntityKind};
 use crate::event::{Context, Event, EventKind, FlowKind, LossKind, SampleKind, ThreadState};
 use crate::tables::{SampledEventId, StackId, Tables, TextId};
 use hashbrown::{HashMap, HashSet};
+use record::left;
 use std::collections::BTreeSet;
 use tasks::{PROGRAM, describe};
 use trace_common::{IdMap, Timestamp};
@@ -158,14 +158,7 @@ impl KernelSource {
                 for task in [prev, next] {
                     self.comm_of(&task, push);
                 }
-                let known = prev.thread.tid().and_then(|tid| self.known(tid));
-                let is_exiting = known.is_some_and(|thread| thread.exit.is_some());
-                // TASK_DEAD before Linux 4.14; TASK_PARKED since then.
-                let left = match left(prev_state) {
-                    _ if prev.thread == ThreadRef::Other => ThreadState::Unknown,
-                    _ if is_exiting && prev_state & 0x40 != 0 => ThreadState::Dead,
-                    left => left,
-                };
+                let left = self.left(prev.thread, prev_state);
                 let prio = i16::try_from(next.prio).unwrap_or(DEFAULT_PRIO);
                 self.switch(cpu, prev.thread, left, Some((next.thread, prio)), push);
             }
@@ -290,6 +283,19 @@ impl KernelSource {
                 self.end_exited(push);
             }
             Record::Offline { cpu } => self.loss(cpu, LossKind::CpuOffline, None, push),
+        }
+    }
+
+    /// The state in which a thread leaves a CPU, of `prev_state`.
+    #[inline]
+    pub(super) fn left(&self, prev: ThreadRef, prev_state: i64) -> ThreadState {
+        let known = prev.tid().and_then(|tid| self.known(tid));
+        let is_exiting = known.is_some_and(|thread| thread.exit.is_some());
+        // TASK_DEAD before Linux 4.14; TASK_PARKED since then.
+        match left(prev_state) {
+            _ if prev == ThreadRef::Other => ThreadState::Unknown,
+            _ if is_exiting && prev_state & 0x40 != 0 => ThreadState::Dead,
+            left => left,
         }
     }
 

@@ -232,7 +232,7 @@ pub enum Record<'a> {
 ///
 /// The low eight bits are `TASK_REPORT`. A higher bit alone is preemption: which one depends on the
 /// kernel (`0x100` since Linux 4.14).
-pub(in crate::sources) const fn left(prev_state: i64) -> ThreadState {
+pub(super) const fn left(prev_state: i64) -> ThreadState {
     match prev_state & 0xff {
         0 => ThreadState::Preempted,
         bits if bits & 0x30 != 0 => ThreadState::Dead,

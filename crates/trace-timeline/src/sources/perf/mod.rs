@@ -35,7 +35,7 @@ mod testing;
 pub use sched::SchedDecoder;
 pub use stacks::{Function, PREEMPTED, Symbolizer, Unwinder};
 
-use super::kernel::{KernelSource, KernelStats, ProcessAttributes, Record, ThreadRef, left};
+use super::kernel::{KernelSource, KernelStats, ProcessAttributes, Record, ThreadRef};
 use crate::event::{Event, ThreadState};
 use crate::tables::{SampledEvent, SampledEventId, StackId, Tables};
 use deferred::{Chain, Deferred, stack_of};
@@ -537,7 +537,8 @@ impl PerfSource {
                 }
                 None
             }
-            PerfRecord::Fork(fork) => {
+            // Without a time, it is listed.
+            PerfRecord::Fork(fork) if entry.time().is_some() => {
                 self.off_cpu.start(tid(Some(fork.tid))?);
                 None
             }
@@ -591,7 +592,7 @@ impl PerfSource {
         let left = match record {
             // Samples of switches have it too.
             Record::Switch { .. } if self.off_cpu.has_samples() => return Chain::default(),
-            Record::Switch { prev_state, .. } => left(*prev_state),
+            Record::Switch { prev, prev_state, .. } => self.kernel.left(prev.thread, *prev_state),
             Record::Waking { .. } => ThreadState::Unknown,
             _ => return Chain::default(),
         };

@@ -126,7 +126,7 @@ impl OffCpu {
 
 #[cfg(test)]
 mod tests {
-    use crate::sources::perf::testing::Run;
+    use crate::sources::perf::testing::{Run, SWITCHES, features, sched_switch};
     use crate::{EntityKind, Event, EventKind, LossKind, SampleKind, ThreadState};
     use perf_data::{RecordedEvent, perf_event_attr};
     use perf_sys::*;
@@ -285,6 +285,34 @@ mod tests {
         run.leaves(70, 7, 0xb0);
         run.switch(90, 7, 0);
         assert_eq!(run.samples(), [(7, 90, 20, 0xb0)]);
+    }
+
+    /// Linux before 4.14 has another state of a thread that has ended.
+    #[test]
+    fn a_thread_that_has_ended_is_not_away() {
+        let mut event = sched_switch();
+        event.attr.sample_type |= PERF_SAMPLE_CALLCHAIN;
+        let mut run = Run::with([event], features());
+        let body = |time| [7 | 1 << 32, 7 | 1 << 32, time, 7 | 7 << 32, time, 0, SWITCHES];
+        run.push(PERF_RECORD_FORK, 0, &body(5));
+        run.switch_of(10, 0, (5, 1), 7);
+        run.push(PERF_RECORD_EXIT, 0, &body(20));
+        run.switch_of(30, 0, (7, 0x40), 5);
+        run.source.finish(&mut run.tables, &mut run.events);
+        assert_eq!(run.samples(), [(5, 30, 20, 0xa0)]);
+        let entities = run.tables.entities.iter();
+        let threads = entities.filter(|(_, e)| (e.kind, e.number) == (EntityKind::Thread, 7));
+        assert_eq!(threads.count(), 1);
+    }
+
+    /// A recorder lists the tasks at the end, or in each part of a recording.
+    #[test]
+    fn a_thread_that_is_listed_later_is_away_since_it_left() {
+        let mut run = Run::new();
+        run.leaves(10, 7, 0xa0);
+        run.push(PERF_RECORD_FORK, 0, &[1 | 1 << 32, 7 | 1 << 32, 0, 0, 0, 0, ID]);
+        run.switch(110, 7, 0);
+        assert_eq!(run.samples(), [(7, 110, 100, 0xa0)]);
     }
 
     /// The main thread has ended, and another thread executes a program.

@@ -131,7 +131,12 @@ impl Run {
             *raw.last_mut().unwrap() |= field << 32;
             raw.push(field >> 32);
         }
-        let body = [&[id, pair(tid, tid), time, pair(cpu, 0)], &raw[..]].concat();
+        let event = self.session.events().iter().find(|event| event.ids.contains(&id)).unwrap();
+        let chain: &[u64] = match event.attr.sample_type & PERF_SAMPLE_CALLCHAIN {
+            0 => &[],
+            _ => &[2, PERF_CONTEXT_USER, 0xa0],
+        };
+        let body = [&[id, pair(tid, tid), time, pair(cpu, 0)], chain, &raw].concat();
         self.push(PERF_RECORD_SAMPLE, PERF_RECORD_MISC_KERNEL, &body);
     }
 
