@@ -266,32 +266,62 @@ fn counters_of_sources_and_meters_are_different_ones() {
     assert_eq!(counters(&events), named(&expected));
 }
 
-/// A thread begins an activity while another one that it began waits, to be ended elsewhere.
-#[test]
-fn activities_with_identifiers_do_not_nest_by_thread() {
+/// Whether each activity that a thread begins is a part of another one. The event types 1 and 2 begin two kinds of them.
+/// If the trace is damaged, a part is missing after each item.
+fn have_parents(events: &[Vec<u8>], is_damaged: bool) -> Vec<bool> {
     let types = ["OuterStart", "InnerStart"]
         .map(|name| assemble::metadata("Shop", 1, 0, name, 0, &0_u32.to_le_bytes()));
     let types = (1_u32..).zip(types).map(|(id, mut ty)| {
         ty[..4].copy_from_slice(&id.to_le_bytes());
         assemble::blob(&[0x80, 0], &ty)
     });
-    let types = types.collect::<Vec<_>>().concat();
-    let parents = |events: &[Vec<u8>]| -> Vec<bool> {
-        let bytes = assemble::Stream::v4()
-            .compressed("MetadataBlock", &types)
-            .compressed("EventBlock", &events.concat())
-            .end();
-        let (_, events) = read(&bytes);
-        let parent = |event: &Event| match event.kind {
-            EventKind::Begin { kind: SpanKind::Activity, of, .. } => Some(of.is_some()),
-            _ => None,
-        };
-        events.iter().filter_map(parent).collect()
+    let bytes = assemble::Stream::v4()
+        .compressed("MetadataBlock", &types.collect::<Vec<_>>().concat())
+        .compressed("EventBlock", &events.concat())
+        .end();
+    let (mut source, mut tables, mut events) = (DotnetSource::new(0), Tables::new(), Vec::new());
+    let mut reader = Reader::new(&bytes[..]);
+    while let Some(item) = reader.next_item().unwrap() {
+        source.push(&item, &mut tables, &mut events);
+        if is_damaged {
+            source.loss("damaged", &mut tables, &mut events);
+        }
+    }
+    let parent = |event: &Event| match event.kind {
+        EventKind::Begin { kind: SpanKind::Activity, of, .. } => Some(of.is_some()),
+        _ => None,
     };
-    let without = |id| assemble::blob(&[0xc7, id, 0, 9, 0, 9, 5], &[]);
+    events.iter().filter_map(parent).collect()
+}
+
+/// A thread begins an activity of this type. It has lost this number of events before.
+fn begins_activity(id: u8, lost: u8) -> Vec<u8> {
+    assemble::blob(&[0xc7, id, lost, 9, 0, 9, 5], &[])
+}
+
+/// A thread begins an activity while another one that it began waits, to be ended elsewhere.
+#[test]
+fn activities_with_identifiers_do_not_nest_by_thread() {
+    let without = |id| begins_activity(id, 0);
     let with = |id| assemble::blob(&[&[0xd7, id, 0, 9, 0, 9, 5][..], &[id; 16]].concat(), &[]);
-    assert_eq!(parents(&[without(1), without(2)]), [false, true]);
-    assert_eq!(parents(&[with(1), with(2)]), [false, false]);
+    assert_eq!(have_parents(&[without(1), without(2)], false), [false, true]);
+    assert_eq!(have_parents(&[with(1), with(2)], false), [false, false]);
+}
+
+/// A thread of the pool begins a request while one before waits, with a part of its own.
+#[test]
+fn an_activity_is_no_part_of_one_of_its_kind() {
+    let begun = [1, 2, 1, 2, 2].map(|id| begins_activity(id, 0));
+    assert_eq!(have_parents(&begun, false), [false, true, false, true, true]);
+}
+
+/// The end of the first one can be missing.
+#[test]
+fn an_activity_after_a_loss_is_no_part_of_one_before() {
+    let [outer, inner, after_loss] =
+        [(1, 0), (2, 0), (2, 3)].map(|(id, lost)| begins_activity(id, lost));
+    assert_eq!(have_parents(&[outer.clone(), inner.clone()], true), [false, false]);
+    assert_eq!(have_parents(&[outer, after_loss], false), [false, false]);
 }
 
 /// The limit of open activities says nothing about how long one took.

@@ -4,7 +4,7 @@ use super::{DotnetSource, MAX_OPEN};
 use crate::entity::{Entity, EntityId, EntityKind};
 use crate::event::{EventKind, InstantKind, SpanKind, Value};
 use crate::sources::pusher::{Begin, Pusher};
-use crate::tables::SpanId;
+use crate::tables::{SpanId, Tables, TextId};
 use nettrace::analysis::{ActivityStep, Counter, CounterKind};
 use nettrace::{Event as NetEvent, Guid, Value as NetValue};
 
@@ -169,8 +169,7 @@ impl DotnetSource {
         push.tables.set_short(text, activity.name.as_bytes());
         let parent = match id {
             Some(_) => parent.and_then(|parent| self.activity_ids.get(&parent)).copied(),
-            // Without identifiers, an activity that its thread begins within another one is a part of it.
-            None => self.nesting.get(&thread).and_then(|open| open.last()).copied(),
+            None => self.outer_activity(thread, text, push.tables),
         };
         if self.open_activities.len() >= MAX_OPEN {
             self.stats.unpaired += 1;
@@ -188,6 +187,23 @@ impl DotnetSource {
             Some(id) => _ = self.activity_ids.insert(id, entity),
             None => self.nesting.entry(thread).or_default().push(entity),
         }
+    }
+
+    /// Without identifiers, an activity that a thread begins within another one is a part of it. If one with this name is
+    /// open, the thread has left it, and what is within it: another thread continues.
+    fn outer_activity(
+        &mut self,
+        thread: EntityId,
+        name: TextId,
+        tables: &Tables,
+    ) -> Option<EntityId> {
+        let open = self.nesting.get_mut(&thread)?;
+        let has_name =
+            |id: &EntityId| tables.entities.get(*id).is_some_and(|known| known.name == name);
+        if let Some(place) = open.iter().position(has_name) {
+            open.truncate(place);
+        }
+        open.last().copied()
     }
 
     /// Ends the oldest open activity: its stop was lost.

@@ -152,7 +152,8 @@ pub struct DotnetSource {
     open_activities: HashMap<u64, OpenActivity>,
     /// Open activities by the identifier that events have.
     activity_ids: HashMap<Guid, EntityId>,
-    /// Open activities without an identifier by the thread that began them, the earliest first.
+    /// Open activities without an identifier by the thread that began them, the earliest first: those that it may work
+    /// on.
     nesting: HashMap<EntityId, Vec<EntityId>>,
     /// No open activity has a smaller number.
     oldest_activity: u64,
@@ -361,6 +362,7 @@ impl DotnetSource {
         for gc in gcs {
             push.end(gc);
         }
+        self.nesting.clear();
         self.push_loss(why, None, None, push);
     }
 
@@ -475,6 +477,7 @@ impl DotnetSource {
             |key: Open| matches!(key, Open::Operation(..)) || key.thread().is_some_and(is_lossy);
         self.cut_all(|key, start| start < gap.before && may_end(key), push);
         self.cut_queued(gap.before, push);
+        self.nesting.retain(|thread, _| !is_lossy(*thread));
         // Not all parts have spans.
         for (thread, depth) in self.tasks.before(gap.before) {
             if is_lossy(thread) {
