@@ -9,7 +9,7 @@
 use nettrace::Reader;
 use std::collections::HashMap;
 use std::path::PathBuf;
-use testkit::nettrace::assemble::{V6, blob, utf8, utf16z, varint};
+use testkit::nettrace::assemble::{Stream, V6, blob, metadata, utf8, utf16z, varint};
 use trace_timeline::answers::{History, What, critical_path};
 use trace_timeline::sources::dotnet::{DotnetNames, DotnetSource};
 use trace_timeline::{
@@ -443,6 +443,30 @@ fn ends_of_parts_that_are_not_drawn_end_no_others() {
     assert_eq!((spans.len(), read.source.stats().unpaired), (256, 2));
     let ends: Vec<_> = spans.into_iter().filter_map(|span| span.4).collect();
     assert_eq!(ends, [(30, false)]);
+}
+
+/// 65 536 are kept. Others are not refused for them.
+#[test]
+fn notifications_that_never_end_are_counted() {
+    const OPEN: u64 = 1 << 16;
+    let number = |name: &str| [&9_u32.to_le_bytes()[..], &utf16z(name)].concat();
+    let fields = [&2_u32.to_le_bytes()[..], &number("TaskID"), &number("Work")].concat();
+    let ty = metadata(TPL, 17, 0, "TraceSynchronousWorkBegin", 0, &fields);
+    let begins = |thread: u64, work: i32| {
+        let thread = varint(thread);
+        let header = [&[0xc7_u8, 1, 0][..], &thread, &[0], &thread, &[5]].concat();
+        blob(&header, &[7, work].map(i32::to_le_bytes).concat())
+    };
+    let events = (1..=OPEN + 3).map(|thread| begins(thread, 1));
+    let events = events.chain([3, 4].map(|thread| begins(OPEN + thread, 2)));
+    // The events of a block continue each other's numbers: each of these has one of its own.
+    let stream = Stream::v4().compressed("MetadataBlock", &blob(&[0x80, 0], &ty));
+    let stream = events.fold(stream, |stream, event| stream.compressed("EventBlock", &event));
+    let read = read_with(&stream.end(), DotnetSource::new(0));
+    assert_eq!(read.source.stats().unpaired, 3);
+    let runs = read.spans().into_iter().map(|span| (span.0, span.2));
+    let expected = [3, 4].map(|thread| (SpanKind::TaskRun, OPEN as i64 + thread));
+    assert_eq!(runs.collect::<Vec<_>>(), expected);
 }
 
 /// They have a limit of their own.

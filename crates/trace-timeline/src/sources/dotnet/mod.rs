@@ -479,10 +479,8 @@ impl DotnetSource {
         self.cut_queued(gap.before, push);
         self.nesting.retain(|thread, _| !is_lossy(*thread));
         // Not all parts have spans.
-        for (thread, depth) in self.tasks.before(gap.before) {
-            if is_lossy(thread) {
-                self.unwind(thread, depth, push);
-            }
+        for (thread, depth) in self.tasks.before(gap.before, is_lossy) {
+            self.unwind(thread, depth, push);
         }
     }
 

@@ -43,9 +43,11 @@ const MAX_SKIPPED: usize = 16;
 /// The tasks that threads work on.
 #[derive(Debug, Default)]
 pub(super) struct Tasks {
-    /// What each thread does, the outermost first. Each has an open span, or is within one of at most
-    /// [`MAX_NESTED`].
+    /// What each thread does, the outermost first. Others than notifications have an open span, or are the execution of
+    /// a part that has one: these are at most `2 * MAX_OPEN`.
     frames: HashMap<EntityId, Vec<Frame>>,
+    /// The number of all of these. With [`MAX_OPEN`] or more, no notification is entered.
+    entered: usize,
     /// The thread that executes a task.
     running: HashMap<(EntityId, i64), EntityId>,
     /// Tasks for which threads wait: the number of these threads, and the one that completed the task.
@@ -56,8 +58,7 @@ pub(super) struct Tasks {
     dispatched: HashSet<EntityId>,
     /// The threads that scheduled continuations of which maybe nothing says that they begin.
     schedulers: HashMap<(EntityId, i64), EntityId>,
-    /// Parts that were not entered, as there are [`MAX_NESTED`] around them, by thread: their ends are not those of
-    /// other parts.
+    /// Parts that were not entered, as there are too many, by thread: their ends are not those of parts around them.
     skipped: HashMap<EntityId, HashMap<Part, u32>>,
     /// A bit for each number of an event of which there was one.
     seen: u32,
@@ -126,7 +127,9 @@ impl Tasks {
 
     /// A part is not entered. The end of other kinds names its task.
     fn skip(&mut self, thread: EntityId, part: Part) {
-        if !matches!(part, Part::Execution | Part::Notification(_)) {
+        // Without a part around it, its end is that of none.
+        let is_within = self.frames.contains_key(&thread);
+        if !is_within || !matches!(part, Part::Execution | Part::Notification(_)) {
             return;
         }
         let parts = self.skipped.entry(thread).or_default();
@@ -152,10 +155,14 @@ impl Tasks {
         threads
     }
 
-    /// The threads with parts that began before a time, in order, and the depth of the first one of each.
-    pub(super) fn before(&self, time: Timestamp) -> Vec<(EntityId, usize)> {
+    /// Those of these threads with parts that began before a time, in order, and the depth of the first one of each.
+    pub(super) fn before(
+        &self,
+        time: Timestamp,
+        is_it: impl Fn(EntityId) -> bool,
+    ) -> Vec<(EntityId, usize)> {
         let first = |frames: &[Frame]| frames.iter().position(|frame| frame.start < time);
-        let threads = self.frames.iter();
+        let threads = self.frames.iter().filter(|(thread, _)| is_it(**thread));
         let threads = threads.filter_map(|(thread, frames)| Some((*thread, first(frames)?)));
         let mut threads: Vec<(EntityId, usize)> = threads.collect();
         threads.sort_unstable();
@@ -168,6 +175,23 @@ impl Tasks {
         frames.any(|frame| !matches!(frame.part, Part::Notification(_)))
     }
 
+    /// Adds the innermost part of a thread.
+    fn push(&mut self, part: Part, task: i64, of: Of, start: Timestamp) {
+        let Of { process, thread } = of;
+        let mut is_running = false;
+        if matches!(part, Part::Run | Part::Execution) {
+            let known = self.running.entry((process, task));
+            is_running = matches!(known, hashbrown::hash_map::Entry::Vacant(_));
+            known.or_insert(thread);
+        }
+        if part == Part::Wait {
+            self.awaited.entry((process, task)).or_insert((0, None)).0 += 1;
+        }
+        let frame = Frame { part, process, task, is_running, start };
+        self.frames.entry(thread).or_default().push(frame);
+        self.entered += 1;
+    }
+
     /// Removes the innermost part of a thread.
     fn pop(&mut self, thread: EntityId) {
         // These were within it.
@@ -178,6 +202,7 @@ impl Tasks {
             self.frames.remove(&thread);
         }
         let Some(Frame { part, process, task, is_running, .. }) = popped else { return };
+        self.entered -= 1;
         if is_running {
             self.running.remove(&(process, task));
         }
@@ -486,7 +511,8 @@ impl DotnetSource {
         }
         let frames = self.tasks.frames(thread);
         let depth = frames.len();
-        if depth >= MAX_NESTED {
+        let is_notification = matches!(part, Part::Notification(_));
+        if depth >= MAX_NESTED || is_notification && self.tasks.entered >= MAX_OPEN {
             self.stats.unpaired += 1;
             self.tasks.skip(thread, part);
             return;
@@ -516,18 +542,8 @@ impl DotnetSource {
             let start = Begin::named(thread, kind, name).of(activity).stack(stack);
             self.begin(key, start, push);
         }
-        let mut is_running = false;
-        if matches!(part, Part::Run | Part::Execution) {
-            let known = self.tasks.running.entry((process, task));
-            is_running = matches!(known, hashbrown::hash_map::Entry::Vacant(_));
-            known.or_insert(thread);
-        }
-        if part == Part::Wait {
-            self.tasks.awaited.entry((process, task)).or_insert((0, None)).0 += 1;
-        }
         let was_waiting = self.tasks.is_waiting(thread);
-        let frame = Frame { part, process, task, is_running, start: push.at };
-        self.tasks.frames.entry(thread).or_default().push(frame);
+        self.tasks.push(part, task, of, push.at);
         self.task_state(thread, was_waiting, push);
     }
 
