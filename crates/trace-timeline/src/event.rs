@@ -210,8 +210,8 @@ pub enum EventKind {
         entity: Option<EntityId>,
         /// The kind.
         kind: LossKind,
-        /// Nothing is missing before this time. Of a loss of the kernel whose CPU is unknown, nothing says when
-        /// it was: it has the time of the end.
+        /// Nothing is missing before this time, as far as it is known. A loss before the first event of its trace or CPU
+        /// has the time of that event, and one of the kernel whose CPU is unknown that of the end.
         since: Timestamp,
         /// The number of records, or of bytes of a Go trace, if it is known.
         count: Option<u64>,
@@ -467,7 +467,7 @@ pub enum LossKind {
     UnreportedSwitch,
     /// A CPU went offline: no record says that its last thread left it.
     CpuOffline,
-    /// The kernel's buffer of a CPU was full, in a recording of samples without the scheduler.
+    /// The hardware lost samples, or the kernel's buffer of a CPU was full in a recording without the scheduler.
     Samples,
     /// A part of a Go trace is damaged or missing.
     GoTrace,

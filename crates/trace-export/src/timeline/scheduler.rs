@@ -306,7 +306,7 @@ impl Drawing {
         for (id, entity) in tables.entities.iter() {
             let name = tables.get(entity.name);
             match entity.kind {
-                // One without a name is known only as a parent.
+                // One without a name is known only as a parent, or by threads other than its main thread.
                 EntityKind::Process if !name.is_empty() => {
                     let Some(pid) = pids::of(entity) else { continue };
                     cx.sink.track(&Track::process(pid, name).ordered())?;

@@ -384,7 +384,8 @@ impl DotnetSource {
     /// [`Streams::add_from`](crate::Streams::add_from).
     pub fn finish(&mut self, tables: &mut Tables, out: &mut Vec<Event>) {
         let start = || self.trace.as_ref().map(|trace| self.start_of(trace));
-        let at = self.stats.last.or_else(start).unwrap_or_default();
+        // Without a time there is nothing to end.
+        let Some(at) = self.stats.last.or_else(start) else { return };
         let push = &mut Pusher { at, tables, out };
         // No event followed.
         for (why, since, count) in std::mem::take(&mut self.early) {

@@ -207,7 +207,7 @@ pub enum Record<'a> {
         /// How long it was away.
         nanos: u64,
     },
-    /// `PERF_RECORD_LOST` or `PERF_RECORD_LOST_SAMPLES` of the buffer of a CPU.
+    /// `PERF_RECORD_LOST` of the buffer of a CPU: records of the scheduler can be among the lost ones.
     Lost {
         /// The CPU.
         cpu: u32,
@@ -219,7 +219,8 @@ pub enum Record<'a> {
         /// The CPU.
         cpu: u32,
     },
-    /// The same of a recording without the scheduler.
+    /// `PERF_RECORD_LOST_SAMPLES`, or `PERF_RECORD_LOST` of a recording without context switches: no state of a thread
+    /// depends on what is lost.
     LostSamples {
         /// The CPU.
         cpu: u32,
