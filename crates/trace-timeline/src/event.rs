@@ -210,8 +210,8 @@ pub enum EventKind {
         entity: Option<EntityId>,
         /// The kind.
         kind: LossKind,
-        /// Nothing is missing before this time, as far as it is known. A loss before the first event of its trace or CPU
-        /// has the time of that event, and one of the kernel whose CPU is unknown that of the end.
+        /// Nothing is missing before this time, as far as it is known. A loss before the first event of its trace or
+        /// CPU has the time of that event, and one of the kernel whose CPU is unknown that of the end.
         since: Timestamp,
         /// The number of records, or of bytes of a Go trace, if it is known.
         count: Option<u64>,

@@ -266,8 +266,8 @@ fn counters_of_sources_and_meters_are_different_ones() {
     assert_eq!(counters(&events), named(&expected));
 }
 
-/// Whether each activity that a thread begins is a part of another one. The event types 1 and 2 begin two kinds of them.
-/// If the trace is damaged, a part is missing after each item.
+/// Whether each activity that a thread begins is a part of another one. The event types 1 and 2 begin two kinds of
+/// them. If the trace is damaged, a part is missing after each item.
 fn have_parents(events: &[Vec<u8>], is_damaged: bool) -> Vec<bool> {
     let types = ["OuterStart", "InnerStart"]
         .map(|name| assemble::metadata("Shop", 1, 0, name, 0, &0_u32.to_le_bytes()));

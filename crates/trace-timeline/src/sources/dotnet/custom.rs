@@ -189,8 +189,8 @@ impl DotnetSource {
         }
     }
 
-    /// Without identifiers, an activity that a thread begins within another one is a part of it. If one with this name is
-    /// open, the thread has left it, and what is within it: another thread continues.
+    /// Without identifiers, an activity that a thread begins within another one is a part of it. If one with this name
+    /// is open, the thread has left it, and what is within it: another thread continues.
     fn outer_activity(
         &mut self,
         thread: EntityId,
