@@ -273,7 +273,7 @@ kernel_tests! {
         // Branch stacks need hardware that no machine of these tests has, or refuse a timer.
         let branches = Event::software(Software::CpuClock).builder()
             .sample_period(1_000_000_000).sample(SampleFlags::BRANCH_STACK | SampleFlags::IP)
-            .branches(perf_monitor::BranchFlags::ANY).open(Target::ThisThread);
+            .branches(BranchFlags::ANY).open(Target::ThisThread);
         assert_eq!(named(branches), ["PERF_SAMPLE_BRANCH_STACK"]);
         if features.attr_size < Some(144) {
             let mut newer = dummy();
