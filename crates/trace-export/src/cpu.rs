@@ -40,8 +40,8 @@ pub struct CpuIntervals {
     intervals: usize,
     /// Per CPU: the time of its last switch.
     last_on: HashMap<u32, Timestamp>,
-    /// Per CPU: the end of its last loss.
-    last_lost: HashMap<u32, Timestamp>,
+    /// Per CPU: the number of its losses.
+    losses: HashMap<u32, u32>,
     /// Spans in which switches of any CPU were lost, in time order. They do not touch.
     lost: Vec<(Timestamp, Timestamp)>,
     first: Option<Timestamp>,
@@ -51,16 +51,27 @@ pub struct CpuIntervals {
 #[derive(Clone, Debug, Default)]
 struct Thread {
     done: Vec<Interval>,
-    /// The start of its current interval and the CPU.
-    running: Option<(Timestamp, u32)>,
+    running: Option<Running>,
+}
+
+/// The current interval of a thread.
+#[derive(Clone, Copy, Debug)]
+struct Running {
+    since: Timestamp,
+    cpu: u32,
+    /// Number of losses of the CPU before it. A loss can have the time of a switch before or after it.
+    losses: u32,
 }
 
 impl Thread {
-    /// The current interval, unless the thread may have been switched out unseen: `lost` has the ends of the last
-    /// losses by CPU.
-    fn running_with(&self, lost: &HashMap<u32, Timestamp>) -> Option<(Timestamp, u32)> {
-        self.running.filter(|(since, cpu)| lost.get(cpu).is_none_or(|lost| lost <= since))
+    /// The current interval, unless the thread may have been switched out unseen: with the number of losses by CPU.
+    fn running_with(&self, losses: &HashMap<u32, u32>) -> Option<Running> {
+        self.running.filter(|running| running.losses == number_of(losses, running.cpu))
     }
+}
+
+fn number_of(losses: &HashMap<u32, u32>, cpu: u32) -> u32 {
+    losses.get(&cpu).copied().unwrap_or(0)
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -90,8 +101,10 @@ impl CpuIntervals {
         self.last_on.insert(switch.cpu, at);
         self.leave(at, switch.prev.tid);
         if switch.next.tid != 0 {
+            let (since, cpu) = (at, switch.cpu);
+            let losses = number_of(&self.losses, cpu);
             let next = self.threads.entry(switch.next.tid).or_default();
-            next.running = Some((at, switch.cpu));
+            next.running = Some(Running { since, cpu, losses });
         }
     }
 
@@ -100,7 +113,8 @@ impl CpuIntervals {
         if self.is_full() {
             return;
         }
-        self.last_lost.insert(cpu, at);
+        let losses = self.losses.entry(cpu).or_default();
+        *losses = losses.wrapping_add(1);
         let mut start = self.last_on.insert(cpu, at).or(self.first).unwrap_or(at);
         let mut end = at;
         while let Some((since, until)) = self.lost.pop() {
@@ -119,8 +133,9 @@ impl CpuIntervals {
 
     fn leave(&mut self, at: Timestamp, tid: u32) {
         let Some(thread) = self.threads.get_mut(&tid) else { return };
-        let Some((mut start, cpu)) = thread.running_with(&self.last_lost) else { return };
+        let Some(Running { since, cpu, .. }) = thread.running_with(&self.losses) else { return };
         thread.running = None;
+        let mut start = since;
         loop {
             let left = at.nanos_since(start).max(0);
             let length = u32::try_from(left).unwrap_or(u32::MAX);
@@ -145,9 +160,9 @@ impl CpuIntervals {
             return CpuState::Unknown;
         }
         if let Some(thread) = self.threads.get(&tid) {
-            if let Some((since, cpu)) = thread.running_with(&self.last_lost) {
-                if since <= to {
-                    return CpuState::OnCpu(cpu);
+            if let Some(running) = thread.running_with(&self.losses) {
+                if running.since <= to {
+                    return CpuState::OnCpu(running.cpu);
                 }
             }
             let next = thread.done.partition_point(|interval| interval.start <= to);
@@ -207,6 +222,23 @@ mod tests {
         assert_eq!(cpus.state(8, at(30)), CpuState::OnCpu(1), "on another CPU");
         assert_eq!(cpus.state(9, at(30)), CpuState::Unknown);
         assert_eq!(cpus.state(9, at(55)), CpuState::OffCpu);
+    }
+
+    /// Switches and losses of one time are in the order in which they are given.
+    #[test]
+    fn a_loss_ends_what_ran_before_it_at_the_same_time() {
+        let mut cpus = CpuIntervals::new();
+        switch(&mut cpus, 10, 0, 0, 7);
+        switch(&mut cpus, 10, 1, 0, 8);
+        cpus.lost(at(10), 0);
+        switch(&mut cpus, 10, 2, 0, 5);
+        cpus.lost(at(20), 2);
+        switch(&mut cpus, 20, 2, 0, 6);
+        switch(&mut cpus, 60, 0, 9, 0);
+        assert_eq!(cpus.state(7, at(30)), CpuState::OffCpu, "it has left during the loss");
+        assert_eq!(cpus.state(8, at(30)), CpuState::OnCpu(1), "on another CPU");
+        assert_eq!(cpus.state(5, at(30)), CpuState::OffCpu, "it has left during the loss");
+        assert_eq!(cpus.state(6, at(30)), CpuState::OnCpu(2), "it came after the loss");
     }
 
     #[test]
