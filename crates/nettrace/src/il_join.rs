@@ -22,7 +22,7 @@ pub(crate) struct Compilation {
 /// The last events of each thread that are about methods.
 #[derive(Debug, Default)]
 pub(crate) struct Joins {
-    threads: HashMap<(u64, u64), Thread>,
+    threads: HashMap<ThreadKey, Thread>,
     /// Bytes of maps that wait for their method.
     waiting: usize,
     unmatched: u64,
@@ -81,9 +81,15 @@ impl Key {
     }
 }
 
-/// The thread of the compilation. A collector can write the events of all threads (version 6).
-fn thread_of(event: &Event<'_>) -> (u64, u64) {
-    (event.pid(), event.tid())
+/// The id of a process, that of a thread, and the index of a thread without an id.
+type ThreadKey = (u64, u64, u64);
+
+/// The thread of the compilation. A collector can write the events of all threads (version 6), and gives a thread
+/// more than one index.
+fn thread_of(event: &Event<'_>) -> ThreadKey {
+    let tid = event.tid();
+    let index = if tid == 0 { event.header().thread } else { 0 };
+    (event.pid(), tid, index)
 }
 
 const fn follows(sequence: u32, before: u32) -> bool {

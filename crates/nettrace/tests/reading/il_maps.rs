@@ -2,10 +2,11 @@
 //! compilation one after another.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "these are tests")]
 
+use crate::analysis::{declare, write};
 use crate::common::at;
 use nettrace::{IlOffset, MethodMap, Order, Reader};
 use proptest::prelude::*;
-use testkit::nettrace::{Written, event, trace, utf16};
+use testkit::nettrace::{Written, assemble, event, trace, utf16};
 
 const RUNTIME: &str = "Microsoft-Windows-DotNETRuntime";
 const RUNDOWN: &str = "Microsoft-Windows-DotNETRuntimeRundown";
@@ -49,10 +50,13 @@ fn map(kind: u32, thread: u64, (id, rejit_id): (u64, u64), entries: &[(u32, u32)
 }
 
 fn read(events: &[Written]) -> MethodMap {
+    read_stream(&trace(&TYPES, events))
+}
+
+fn read_stream(bytes: &[u8]) -> MethodMap {
     let mut methods = MethodMap::new();
-    let bytes = trace(&TYPES, events);
     let options = nettrace::Options::new().order(Order::Stream);
-    let mut reader = Reader::with_options(&bytes[..], options);
+    let mut reader = Reader::with_options(bytes, options);
     reader.for_each(|event| _ = methods.push(&event)).unwrap();
     methods
 }
@@ -101,6 +105,26 @@ fn a_map_belongs_to_a_method_of_its_thread() {
         map(MAP, 2, (6, 0), &[(8, 4)]),
     ];
     let methods = read(&events.map(|written| Written { by: 9, ..written }));
+    assert_eq!(offsets(&methods), [(0x1000, Some(3)), (0x2000, Some(4))]);
+    assert_eq!(methods.unmatched_il_maps(), 0);
+}
+
+/// A collector may not know the ids of threads.
+#[test]
+fn a_map_belongs_to_a_method_of_its_thread_without_an_id() {
+    let mut stream = assemble::V6::new();
+    // Size, index, process id.
+    stream.block(6, &[1, 2].map(|n: u8| [3, 0, n, 2, 42]).concat());
+    declare(&mut stream, &[(RUNTIME, 143, 2, "", &[]), (RUNTIME, 190, 1, "", &[])]);
+    for (thread, written) in [
+        (1, method(LOAD, 1, (5, 0, 0x1000))),
+        (2, method(LOAD, 2, (6, 0, 0x2000))),
+        (1, map(MAP, 1, (5, 0), &[(8, 3)])),
+        (2, map(MAP, 2, (6, 0), &[(8, 4)])),
+    ] {
+        write(&mut stream, written.metadata as u8, thread, 10, &written.payload);
+    }
+    let methods = read_stream(&stream.end());
     assert_eq!(offsets(&methods), [(0x1000, Some(3)), (0x2000, Some(4))]);
     assert_eq!(methods.unmatched_il_maps(), 0);
 }
