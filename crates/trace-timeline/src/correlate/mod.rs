@@ -973,6 +973,11 @@ mod tests {
             }
             // One more has left the CPU.
             assert!(most <= MAX_QUEUE + 1, "{most}");
+            // One that has a place in the queue keeps it.
+            let thread = tables.entities.thread(1).unwrap();
+            let record = EventKind::Queue { thread, from: None, cpu };
+            push(2 * MAX_QUEUE + 1, record, &tables);
+            assert_eq!(correlator.place(thread).queue(), Some(cpu));
             let queue = correlator.cpus.get(cpu.key()).map(|cpu| cpu.queue.len());
             assert_eq!(queue, Some(MAX_QUEUE));
             let last = tables.entities.thread(2 * MAX_QUEUE as u32 - 1).unwrap();

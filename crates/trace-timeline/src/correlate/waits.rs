@@ -73,7 +73,7 @@ impl Correlator {
         };
         let unrecorded = cpu.filter(|cpu| !is_recorded(cpu));
         let place = match unrecorded {
-            None => Place::new(kind, self.with_room(cpu)),
+            None => Place::new(kind, self.with_room(thread, cpu)),
             Some(_) => Place::UNKNOWN,
         };
         if place != subject.place {
@@ -86,9 +86,11 @@ impl Correlator {
         }
     }
 
-    /// The CPU, unless too many threads wait for it.
-    fn with_room(&self, cpu: Option<EntityId>) -> Option<EntityId> {
-        cpu.filter(|cpu| self.cpus.get(cpu.key()).is_none_or(|cpu| !cpu.is_full()))
+    /// The CPU, unless too many other threads wait for it.
+    fn with_room(&self, thread: EntityId, cpu: Option<EntityId>) -> Option<EntityId> {
+        let has_room = |cpu: &EntityId| self.cpus.get(cpu.key()).is_none_or(|cpu| !cpu.is_full());
+        let own = self.place(thread).queue();
+        cpu.filter(|cpu| own == Some(*cpu) || has_room(cpu))
     }
 
     /// A thread that waits is in the queue of this CPU from now on; before, it was in that of `from` if the kernel
@@ -123,7 +125,7 @@ impl Correlator {
         }
         if before.kind() == Kind::Preempted {
             self.count_requesters(at);
-            let place = Place::new(Kind::Preempted, self.with_room(Some(cpu)));
+            let place = Place::new(Kind::Preempted, self.with_room(thread, Some(cpu)));
             self.move_thread(thread, place, at, out);
         } else {
             self.enqueue(thread, Kind::Queued, Some(cpu), at, out);
