@@ -218,7 +218,7 @@ fn counters_of_one_name_have_different_titles() {
     assert_eq!(names, ["Heap LOH (B)", "Heap gen 0 (B)", "Thread pool size (B)", "size (B)"]);
 }
 
-/// A .NET thread is drawn once: as the kernel sees it, or, without switches, as its runtime does.
+/// A .NET thread is drawn once: as the kernel sees it, or, without switches of the thread, as its runtime does.
 #[test]
 fn waits_of_dotnet_threads_are_drawn_without_the_scheduler() {
     let mut tables = Tables::new();
@@ -230,6 +230,7 @@ fn waits_of_dotnet_threads_are_drawn_without_the_scheduler() {
     let cpu = add(EntityKind::Cpu, 0, None);
     let thread = add(EntityKind::Thread, 7, Some(process));
     let managed = add(EntityKind::DotnetThread, 7, Some(process));
+    let other = add(EntityKind::Thread, 8, Some(process));
     let state = |state| EventKind::State {
         entity: managed,
         state,
@@ -237,14 +238,16 @@ fn waits_of_dotnet_threads_are_drawn_without_the_scheduler() {
         reason: TextId::EMPTY,
         stack: None,
     };
-    let (prev, left, next) = (None, ThreadState::Unknown, Some(thread));
-    let switch = EventKind::Switch { cpu, prev, left, next, is_next_unknown: false, prio: 120 };
+    let switch = |next| {
+        let (prev, left, next) = (None, ThreadState::Unknown, Some(next));
+        EventKind::Switch { cpu, prev, left, next, is_next_unknown: false, prio: 120 }
+    };
     let starts = [process, cpu, thread, managed].map(|entity| (0, EventKind::Start { entity }));
     let states = [(10, state(State::Waiting)), (20, state(State::Running))];
-    let drawn = |switch: Option<EventKind>| {
-        let switch = switch.map(|kind| (5, kind));
+    let drawn = |records: &[EventKind]| {
+        let records = records.iter().map(|kind| (5, *kind));
         let event = |(at, kind)| Event { time: Timestamp::from_nanos(at), kind };
-        let events = starts.into_iter().chain(switch).chain(states).map(event);
+        let events = starts.into_iter().chain(records).chain(states).map(event);
         let events: Vec<Event> = events.collect();
         let (page, lanes) = drawn_with_lanes(&tables, &events, HtmlOptions::default());
         let groups = page["groups"].as_array().unwrap().iter();
@@ -252,12 +255,16 @@ fn waits_of_dotnet_threads_are_drawn_without_the_scheduler() {
         let waits = lanes.windows(3).filter(|item| item.starts_with(&[0, 10, 11])).count();
         (groups, waits)
     };
-    let (groups, waits) = drawn(None);
+    let (groups, waits) = drawn(&[]);
     assert_eq!(groups, ["process 7", ".NET threads"]);
     assert_eq!(waits, 1);
-    let (groups, waits) = drawn(Some(switch));
+    let (groups, waits) = drawn(&[switch(thread)]);
     assert_eq!(groups, ["CPUs", "process 7", "threads (1)"]);
     assert_eq!(waits, 0);
+    // It sleeps all the time.
+    let (groups, waits) = drawn(&[EventKind::Start { entity: other }, switch(other)]);
+    assert_eq!(groups, ["CPUs", "process 7", "threads (2)", ".NET threads"]);
+    assert_eq!(waits, 1);
 }
 
 /// Waits in the queue of .NET's thread pool are no events of the program, and starvation is on the page.

@@ -505,10 +505,12 @@ fn collect(html: &mut HtmlTimeline, tables: &Tables, report: &Report) -> Vec<Pro
             bytes: counter.bytes,
         });
     }
-    // A thread that the kernel's part shows has one lane, also after its end there.
+    // A thread that the kernel's part shows has one lane, also after its end there. One without switches is not shown
+    // there.
     for process in processes.values_mut() {
         let number = |id: EntityId| entities.get(id).map(|entity| entity.number);
-        let known: BTreeSet<_> = process.threads.iter().map(|(id, _)| number(*id)).collect();
+        let known = process.threads.iter().filter(|(_, strip)| strip.is_known);
+        let known: BTreeSet<_> = known.map(|(id, _)| number(*id)).collect();
         process.dotnet.retain(|(id, _)| !known.contains(&number(*id)));
     }
     processes.into_values().collect()
