@@ -61,8 +61,11 @@ pub struct History {
     throttles: Vec<(EntityId, Throttle)>,
     /// Their times.
     throttled: Windows,
-    /// The waits of threads for a CPU outside of the windows and near them, as they were given.
+    /// The waits of threads for a CPU outside of the windows and near them, as they were given. Throttling may overlap
+    /// them.
     near: Vec<(EntityId, CpuWait)>,
+    /// The begin, the end and the number of those that there was no room for.
+    near_dropped: Vec<(Timestamp, Timestamp, u64)>,
     /// Those that throttling overlaps, by thread: it is shared with them.
     throttled_waits: HashMap<EntityId, Vec<CpuWait>>,
     /// Whether a state of a thread of the kernel was known, at any time.
@@ -268,7 +271,7 @@ impl History {
     /// Maximum number of intervals, flows, spans, samples, and stops for stop-the-worlds: about 800 MB.
     pub const MAX: usize = 8 << 20;
 
-    /// Maximum number of waits for a CPU near the windows. Of more, the latest are kept.
+    /// Maximum number of waits for a CPU near the windows that throttling may overlap. Of more, the latest are kept.
     const MAX_NEAR: usize = 1 << 20;
 
     /// Makes an empty history of the time from `start` to `end`.
@@ -299,6 +302,7 @@ impl History {
             throttles: Vec::new(),
             throttled: Windows::default(),
             near: Vec::new(),
+            near_dropped: Vec::new(),
             throttled_waits: HashMap::new(),
             has_scheduler: false,
             items: 0,
@@ -358,13 +362,25 @@ impl History {
             return;
         }
         if self.near.len() >= Self::MAX_NEAR {
-            let throttled = &self.throttled;
-            self.near
-                .retain(|(_, wait)| wait.end >= from || throttled.overlaps(wait.start, wait.end));
+            self.keep_throttled();
+            self.near.retain(|(_, wait)| wait.end >= from);
             let excess = self.near.len().saturating_sub(Self::MAX_NEAR / 2);
-            self.near.drain(..excess);
+            let dropped = self.near.drain(..excess).map(|(_, wait)| (wait.start, wait.end));
+            let extent = dropped.reduce(|all, wait| (all.0.min(wait.0), all.1.max(wait.1)));
+            self.near_dropped.extend(extent.map(|(start, end)| (start, end, excess as u64)));
         }
         self.near.push((subject, CpuWait { cpu, start, end }));
+    }
+
+    /// Keeps the waits near the windows that throttling overlaps.
+    fn keep_throttled(&mut self) {
+        for (thread, wait) in std::mem::take(&mut self.near) {
+            if !self.throttled.overlaps(wait.start, wait.end) {
+                self.near.push((thread, wait));
+            } else if self.has_room() {
+                self.throttled_waits.entry(thread).or_default().push(wait);
+            }
+        }
     }
 
     /// Keeps the flow outside of the windows that ended a wait within one.
@@ -513,10 +529,13 @@ impl History {
         for holders in self.holders.values_mut() {
             holders.sort_unstable_by_key(|(report, _)| *report);
         }
-        for (thread, wait) in std::mem::take(&mut self.near) {
-            if self.throttled.overlaps(wait.start, wait.end) {
-                self.throttled_waits.entry(thread).or_default().push(wait);
-            }
+        self.keep_throttled();
+        self.near = Vec::new();
+        for waits in self.throttled_waits.values_mut() {
+            waits.sort_by_key(|wait| wait.end);
+        }
+        for (start, end, waits) in std::mem::take(&mut self.near_dropped) {
+            self.dropped += if self.throttled.overlaps(start, end) { waits } else { 0 };
         }
         for pauses in self.pauses.values_mut() {
             pauses.sort_by_key(|pause| (pause.start, pause.end));
@@ -577,7 +596,8 @@ impl History {
     }
 
     /// Number of intervals, flows, spans, samples and stop-the-worlds that are missing because there were more than
-    /// [`History::MAX`]. Then narrow the window.
+    /// [`History::MAX`], and of waits for a CPU around the windows that may have a share of throttling. Then narrow the
+    /// window.
     pub const fn dropped(&self) -> u64 {
         self.dropped
     }
@@ -796,34 +816,52 @@ mod tests {
     fn waits_near_the_windows_are_limited() {
         let (mut tables, at) = (Tables::new(), Timestamp::from_nanos);
         let subject = tables.entity(Entity::new(EntityKind::Thread, 1)).unwrap();
-        let mut history = History::new(at(0), at(10));
-        let (mut most, kind) = (0, EntityKind::Thread);
+        let (mut history, mut most) = (History::new(at(0), at(10)), 0);
         for start in 11..11 + 2 * History::MAX_NEAR as i64 {
-            let (start, end) = (at(start), at(start + 1));
-            let (state, reason, stack) = (State::Runnable, TextId::EMPTY, None);
-            let (thread, proc, holder) = (Some(subject), None, None);
-            let (cpu, occupant, is_preempted) = (None, Occupant::Unknown, true);
-            let kernel = Kernel::Runnable { cpu, occupant, is_preempted };
-            let interval = Interval {
-                subject,
-                kind,
-                start,
-                end,
-                state,
-                reason,
-                stack,
-                thread,
-                proc,
-                holder,
-                kernel,
-            };
-            history.push(&Derived::Interval(interval));
+            history.push(&Derived::Interval(wait(subject, at(start))));
             most = most.max(history.near.len());
         }
         assert_eq!(most, History::MAX_NEAR);
         history.finish();
         assert_eq!((history.intervals.len(), history.throttled_waits.len()), (0, 0));
         assert_eq!((history.items, history.dropped), (0, 0));
+    }
+
+    /// A wait of a thread for a CPU that lasts a nanosecond.
+    fn wait(subject: EntityId, start: Timestamp) -> Interval {
+        let (kind, end) = (EntityKind::Thread, start.saturating_add_nanos(1));
+        let (state, reason, stack) = (State::Runnable, TextId::EMPTY, None);
+        let (thread, proc, holder) = (Some(subject), None, None);
+        let (cpu, occupant, is_preempted) = (None, Occupant::Unknown, true);
+        let kernel = Kernel::Runnable { cpu, occupant, is_preempted };
+        Interval { subject, kind, start, end, state, reason, stack, thread, proc, holder, kernel }
+    }
+
+    /// They are known to be throttled before or after there are too many of them.
+    #[test]
+    fn throttled_waits_near_the_windows_are_kept_or_counted() {
+        const MAX: usize = History::MAX_NEAR;
+        let (mut tables, at) = (Tables::new(), Timestamp::from_nanos);
+        let thread = tables.entity(Entity::new(EntityKind::Thread, 1)).unwrap();
+        let process = tables.entity(Entity::new(EntityKind::Process, 1)).unwrap();
+        for (end, is_known_before, expected) in [
+            (11, true, (MAX, 0)),
+            (11, false, (MAX / 2, MAX as u64 / 2)),
+            // The throttling ends before them.
+            (10, false, (0, 0)),
+        ] {
+            let (since, nanos, cgroup, periods) = (at(5), 0, TextId::EMPTY, 1);
+            let kind = EventKind::Throttle { process, cgroup, since, nanos, periods };
+            let throttle = Derived::Event(Event { time: at(end), kind });
+            let last = Derived::Interval(wait(thread, at(20)));
+            let mut history = History::new(at(0), at(10));
+            history.near = vec![(thread, CpuWait { cpu: None, start: at(11), end: at(12) }); MAX];
+            let both = if is_known_before { [throttle, last] } else { [last, throttle] };
+            both.iter().for_each(|derived| history.push(derived));
+            history.finish();
+            let kept = history.throttled_waits.values().map(Vec::len).sum::<usize>();
+            assert_eq!((kept, history.dropped), expected, "{end} {is_known_before}");
+        }
     }
 
     proptest! {
