@@ -457,11 +457,14 @@ impl fmt::Display for NearMatches<'_> {
     }
 }
 
-/// Whether this crate reads a file of tracefs by such a path, wherever that is mounted.
+/// Whether this crate reads a file of tracefs by such a path: the lists of probes wherever that is mounted, and events
+/// where it usually is, or of a detached mount.
 fn is_in_tracefs(path: &Path) -> bool {
-    const NAMES: [&str; 5] =
-        ["events", "kprobe_events", "uprobe_events", "kprobe_profile", "uprobe_profile"];
-    path.iter().any(|part| NAMES.iter().any(|name| part == *name))
+    const LISTS: [&str; 4] = ["kprobe_events", "uprobe_events", "kprobe_profile", "uprobe_profile"];
+    let is_detached = path.starts_with("/proc/self/fd");
+    let events = if is_detached { "events" } else { "tracing/events" };
+    LISTS.iter().any(|list| path.ends_with(list))
+        || path.ancestors().any(|dir| dir.ends_with(events))
 }
 
 struct PermissionHint<'a>(&'a Path, &'a std::io::Error);
@@ -492,11 +495,18 @@ mod tests {
             "/sys/kernel/tracing/events/sched/sched_switch/id",
             "/sys/kernel/debug/tracing/uprobe_events",
             "/mnt/kprobe_profile",
+            "/proc/self/fd/3/events/sched",
         ] {
             assert!(remedy(path, std::io::ErrorKind::PermissionDenied), "{path}");
             assert!(!remedy(path, std::io::ErrorKind::NotFound), "{path}");
         }
-        for path in ["/root/app", "/sys/fs/cgroup/x", "/proc/1/root"] {
+        for path in [
+            "/root/app",
+            "/srv/events/app",
+            "/sys/bus/event_source/devices/cpu/events",
+            "/sys/fs/cgroup/x",
+            "/proc/1/root",
+        ] {
             assert!(!remedy(path, std::io::ErrorKind::PermissionDenied), "{path}");
         }
     }
