@@ -91,7 +91,8 @@ impl CpuIntervals {
         Self::default()
     }
 
-    /// Adds a context switch. Switches and losses must be in time order, also those of different CPUs.
+    /// Adds a context switch. Switches and losses must be in time order, also those of different CPUs. Those of
+    /// one time are in the order in which they are given.
     pub fn switch(&mut self, at: Timestamp, switch: &SchedSwitch<'_>) {
         if self.is_full() {
             return;
