@@ -321,16 +321,20 @@ mod tests {
         let mut command = std::process::Command::new("unshare");
         command.args(["--pid", "--fork", "sh", "-c", "echo started; read line"]);
         command.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
-        let Ok(mut unshare) = command.spawn() else { return };
+        let Ok(mut unshare) = command.spawn() else {
+            message!("\n==== SKIPPED: threads of another PID namespace: needs unshare");
+            return;
+        };
         let mut line = String::new();
         let mut stdout = std::io::BufReader::new(unshare.stdout.take().unwrap());
         std::io::BufRead::read_line(&mut stdout, &mut line).unwrap();
-        // Only root may make a namespace.
         if line == "started\n" {
             let [pid] = children(unshare.id())[..] else { panic!("the child of unshare") };
             let mut ids = NamespaceIds::read(pid).unwrap();
             ids.add_new();
             assert_eq!(ids.into_ids(), BTreeMap::from([(1, pid)]));
+        } else {
+            message!("\n==== SKIPPED: threads of another PID namespace: needs root");
         }
         drop(unshare.stdin.take());
         unshare.wait().unwrap();

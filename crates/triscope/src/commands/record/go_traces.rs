@@ -57,8 +57,8 @@ pub(super) struct GoTraces {
     failures: Vec<Failure>,
     /// Processes without a trace, by program and reason.
     missing: BTreeMap<(String, String), u64>,
-    /// Processes that had a trace above the limit.
-    ignored: u64,
+    /// Processes that had a trace, or a reason, above the limit.
+    ignored: BTreeSet<u32>,
 }
 
 /// A recorded process.
@@ -187,7 +187,7 @@ impl GoTraces {
             asked: BTreeMap::new(),
             failures: Vec::new(),
             missing: BTreeMap::new(),
-            ignored: 0,
+            ignored: BTreeSet::new(),
         }
     }
 
@@ -352,7 +352,7 @@ impl GoTraces {
             }
         }
         if self.found.len() >= MAX_TRACES {
-            self.ignored += 1;
+            self.ignored.insert(pid);
             return;
         }
         self.found.push(Found { pid, name, source });
@@ -388,7 +388,7 @@ impl GoTraces {
         if self.missing.len() < MAX_TRACES || self.missing.contains_key(&key) {
             *self.missing.entry(key).or_default() += 1;
         } else {
-            self.ignored += 1;
+            self.ignored.insert(pid);
         }
     }
 
@@ -437,13 +437,15 @@ impl GoTraces {
             }
         }
         let named = self.missing.len().min(MAX_NAMED);
-        let unnamed: u64 = self.missing.values().skip(named).sum::<u64>() + self.ignored;
+        let ignored = self.ignored.len() as u64;
+        let unnamed = self.missing.values().skip(named).sum::<u64>() + ignored;
         for ((program, why), count) in self.missing.into_iter().take(named) {
             let program = if count > 1 { format!("{program}, {count} processes") } else { program };
             failures.push(Failure::about(program, why));
         }
         if unnamed > 0 {
-            failures.push(Failure::new(format_args!("{unnamed} more Go processes")));
+            let processes = if unnamed == 1 { "process" } else { "processes" };
+            failures.push(Failure::new(format_args!("{unnamed} more Go {processes}")));
         }
         (traces, failures)
     }
@@ -454,7 +456,11 @@ impl Process {
     fn untried(&self, pid: u32, is_full: bool) -> Result<Option<Listening>> {
         // Connecting to another network namespace would reach another program.
         if !procfs::shares_network(pid) {
-            return Err(Failure::new("it has another network namespace"));
+            // That of a process that has ended cannot be read.
+            return match procfs::is_running(pid) {
+                true => Err(Failure::new("it has another network namespace")),
+                false => Ok(None),
+            };
         }
         if is_full {
             return Err(Failure::new(format_args!("{MAX_TRACES} other traces are recorded")));
@@ -637,13 +643,51 @@ mod tests {
         let many = why(&mut shell(SCRIPT), true, MAX_TRACES);
         assert!(many.ends_with(": it sent no trace: 64 other traces are recorded"), "{many}");
         let mut unshare = Command::new("unshare");
-        // Only root may make a namespace.
-        if unshare.args(["--net", "true"]).output().is_ok_and(|made| made.status.success()) {
-            let mut unshare = Command::new("unshare");
-            unshare.args(["--net", "sh", "-c", SCRIPT]).stdin(Stdio::piped());
-            let elsewhere = why(&mut unshare, true, 0);
-            assert!(elsewhere.ends_with(": it has another network namespace"), "{elsewhere}");
+        let made = unshare.args(["--net", "true"]).output();
+        if !made.is_ok_and(|made| made.status.success()) {
+            message!("\n==== SKIPPED: another network namespace: needs root");
+            return;
         }
+        let mut unshare = Command::new("unshare");
+        unshare.args(["--net", "sh", "-c", SCRIPT]).stdin(Stdio::piped());
+        let elsewhere = why(&mut unshare, true, 0);
+        assert!(elsewhere.ends_with(": it has another network namespace"), "{elsewhere}");
+    }
+
+    /// Until it is waited for, nothing can be read of it.
+    #[test]
+    fn a_process_that_has_ended_has_no_other_namespace() {
+        let (mut program, mut traces) = Program::start(&mut shell("echo started; read line"), true);
+        program.look(&mut traces);
+        let pid = program.0.id();
+        program.0.kill().unwrap();
+        wait::until("its end", || !procfs::is_running(pid));
+        assert!(!procfs::shares_network(pid));
+        assert!(matches!(traces.processes[&pid].untried(pid, false), Ok(None)));
+    }
+
+    #[test]
+    fn a_process_with_traces_above_the_limit_is_counted_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("trace");
+        let write = |path: &Path| {
+            std::fs::write(path, b"go 1.26 trace\0\0\0").unwrap();
+            File::open(path).unwrap()
+        };
+        let known = write(&path);
+        let mut traces = GoTraces::new(Wanted::of_process(1, None), PathBuf::new());
+        traces.found.extend((0..MAX_TRACES).map(|_| {
+            let source = Source::File(known.try_clone().unwrap(), path.clone());
+            Found { pid: 1, name: String::new(), source }
+        }));
+        for (pid, name) in [(7, "a"), (7, "b"), (8, "c")] {
+            let path = dir.path().join(name);
+            traces.add(pid, name.to_owned(), Source::File(write(&path), path));
+        }
+        let (traces, failures) = traces.finish();
+        assert_eq!(traces.len(), MAX_TRACES);
+        let messages: Vec<&str> = failures.iter().map(Failure::message).collect();
+        assert_eq!(messages, ["2 more Go processes"]);
     }
 
     /// A program that answers each request for its trace with this: its socket is also that of the test.
