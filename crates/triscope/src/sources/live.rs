@@ -6,7 +6,7 @@ use crate::sources::kernel::failure;
 use crate::sources::kernel::sampling::Opened;
 use crate::sources::symbols::unwind::Unwinder;
 use perf_data::{BuildIds, Entry, Session};
-use perf_monitor::{ClockDomain, RawRecord, RecordLayout, RingSet};
+use perf_monitor::{ClockDomain, RawRecord, RecordLayout, RingSet, Timestamp, event_now};
 use trace_export::profile::Label;
 use trace_timeline::sources::perf::PerfSource;
 use trace_timeline::{EntityId, Event, StackId, Tables, TextId};
@@ -31,6 +31,8 @@ pub(crate) struct LiveSamples {
     goroutines: Option<Goroutines>,
     /// Events of a record.
     events: Vec<Event>,
+    /// When the events were disabled.
+    end: Option<Timestamp>,
 }
 
 impl LiveSamples {
@@ -51,7 +53,8 @@ impl LiveSamples {
         let source = source(&session, is_woken)?;
         let (tables, events) = (Tables::new(), Vec::new());
         let build_ids = BuildIds::new(&attr);
-        Ok(Self { session, layout, build_ids, is_woken, source, tables, goroutines, events })
+        let end = None;
+        Ok(Self { session, layout, build_ids, is_woken, source, tables, goroutines, events, end })
     }
 
     pub(crate) const fn has_goroutines(&self) -> bool {
@@ -102,8 +105,9 @@ impl LiveSamples {
         Ok(())
     }
 
-    /// Reads the rest: the events are disabled.
+    /// Reads the rest: the events were disabled just now.
     pub(crate) fn rest(&mut self, set: &mut RingSet, each: Each<'_>) -> Result {
+        self.end = event_now(ClockDomain::Monotonic);
         let pushed = set.drain(|record| {
             self.push(record.raw, each);
             Ok::<(), perf_monitor::Error>(())
@@ -111,14 +115,15 @@ impl LiveSamples {
         pushed.map(drop).map_err(failure)
     }
 
-    /// Ends the samples after the [rest](Self::rest): waits that have not ended have the time up to now.
+    /// Ends the samples after the [rest](Self::rest): waits that have not ended have the time up to the end of the
+    /// recording.
     pub(crate) fn finish(&mut self, each: Each<'_>) {
         if let Some(goroutines) = &mut self.goroutines {
             goroutines.finish();
         }
         // A thread that waits writes no record.
-        if let Some(now) = perf_monitor::event_now(ClockDomain::Monotonic) {
-            self.source.count_waits(now, &mut self.tables, &mut self.events);
+        if let Some(end) = self.end {
+            self.source.count_waits(end, &mut self.tables, &mut self.events);
         }
         self.source.finish(&mut self.tables, &mut self.events);
         self.pass(each);
@@ -126,7 +131,7 @@ impl LiveSamples {
 
     /// Passes on the time of threads that are away from the CPU up to about now.
     pub(crate) fn count_waits(&mut self, each: Each<'_>) {
-        let Some(now) = perf_monitor::event_now(ClockDomain::Monotonic) else { return };
+        let Some(now) = event_now(ClockDomain::Monotonic) else { return };
         let at = now.saturating_add_nanos(-HELD);
         self.source.count_waits(at, &mut self.tables, &mut self.events);
         self.pass(each);
@@ -165,4 +170,64 @@ fn source(session: &Session, is_woken: bool) -> Result<PerfSource> {
         false => source.with_scheduler_as_samples(),
     };
     Ok(source.with_unwinder(Unwinder::live()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use perf_data::{Features, RecordedEvent};
+    use perf_monitor::{SampleFlags, perf_event_attr};
+    use trace_timeline::{EventKind, SampleKind};
+
+    fn now() -> Timestamp {
+        event_now(ClockDomain::Monotonic).unwrap()
+    }
+
+    /// To read the rest takes a while.
+    #[test]
+    fn a_wait_that_lasts_ends_with_the_recording() {
+        const SAMPLE_OF_USER: u64 = 9 | 2 << 32;
+        const SWITCH_OUT: u64 = 14 | 1 << 45;
+        const USER: u64 = -512_i64 as u64;
+        const ID: u64 = 9;
+        const TASK: u64 = 1 | 7 << 32;
+        let set = match RingSet::builder().thread(0).pages(1).open() {
+            Ok(set) => set,
+            Err(error) => {
+                message!("\n==== SKIPPED: a wait that lasts: {error}");
+                return;
+            }
+        };
+        // Context switches.
+        let mut attr = perf_event_attr::new(1, 3);
+        let fields = SampleFlags::IDENTIFIER | SampleFlags::TID | SampleFlags::TIME;
+        attr.sample_type = (fields | SampleFlags::CPU | SampleFlags::CALLCHAIN).bits();
+        attr.sample_period = 1;
+        attr.set_sample_id_all(true);
+        attr.set_context_switch(true);
+        let event = RecordedEvent { name: "context-switches".to_owned(), attr, ids: vec![ID] };
+        let (events, writers, features) = (vec![event], Vec::new(), Features::default());
+        let mut opened = Opened { set, events, writers, features, user_only: false };
+        let mut samples = LiveSamples::new(&mut opened, false, None).unwrap();
+        let start = now();
+        let mut push = |head: u64, body: &[u64]| {
+            let size = 8 + 8 * body.len() as u64;
+            let words = [&[head | size << 48], body].concat();
+            let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+            samples.push(RawRecord::split_first(&bytes, 0).unwrap().0, &mut |_, _, _| ());
+        };
+        let time = start.nanos() as u64;
+        push(SAMPLE_OF_USER, &[ID, TASK, time, 0, 2, USER, 0xa0]);
+        push(SWITCH_OUT, &[TASK, time, 0, ID]);
+        samples.rest(&mut opened.set, &mut |_, _, _| ()).unwrap();
+        let end = now();
+        while now() == end {}
+        let mut waits = Vec::new();
+        samples.finish(&mut |event, _, _| {
+            if matches!(event.kind, EventKind::Sample { kind: SampleKind::OffCpu, .. }) {
+                waits.push(event.time);
+            }
+        });
+        assert!(matches!(waits[..], [at] if start < at && at <= end), "{waits:?}");
+    }
 }
