@@ -96,6 +96,31 @@ fn events_are_printed_as_text_and_as_json() {
     assert!(times.is_sorted());
 }
 
+/// The checksum of an id has the number of the process in its container.
+#[test]
+fn activities_in_containers_are_printed_as_paths() {
+    let mut stream = assemble::V6::new();
+    // Size, index, process id 4242, thread id.
+    stream.block(6, &[6, 0, 1, 2, 0x92, 0x21, 3, 11]);
+    // An event without fields.
+    let (provider, name) = (assemble::utf8("Own"), assemble::utf8("Work"));
+    let row = [vec![1], provider, vec![1], name, vec![0, 0, 2, 0, 9, 0]].concat();
+    stream.block(3, &[&[0, 0][..], &(row.len() as u16).to_le_bytes(), &row].concat());
+    // The numbers 1 and 2, and the checksum with process 1.
+    let checksum = (0x12 + 0x599d_99ad_u32) ^ 1;
+    let id = [&[0x12][..], &[0; 11], &checksum.to_le_bytes()].concat();
+    // A list of one label: the activity.
+    stream.block(8, &[&[1, 0, 0, 0, 1, 0, 0, 0, 1 | 0x80][..], &id].concat());
+    stream.compressed(&assemble::blob(&[0xd7, 1, 0, 0, 0, 1, 5, 1], &[]));
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("linux.nettrace");
+    std::fs::write(&file, stream.end()).unwrap();
+    let trace = file.to_str().unwrap();
+    let text = ok(&["dotnet", "events", trace]);
+    assert!(text.ends_with(" Own/Work activity=//1/2\n"), "{text}");
+    assert_eq!(lines(&ok(&["dotnet", "events", trace, "--json"]))[0]["activity_path"], "//1/2");
+}
+
 /// An event that declares an `int` (type code 9) and has two bytes.
 #[test]
 fn a_payload_that_cannot_be_decoded_is_printed_with_the_error() {

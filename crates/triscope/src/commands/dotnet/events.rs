@@ -142,7 +142,7 @@ fn text(event: &Event<'_>, methods: Option<&MethodMap>, out: &mut Vec<u8>) {
         let _ = write!(out, " payload={}", json::hex(event.payload()));
     }
     if let Some(id) = event.activity_id() {
-        let path = nettrace::activity_path(id, u32::try_from(event.pid()).ok());
+        let path = event.activity_path();
         let _ = write!(out, " activity={}", path.unwrap_or_else(|| id.to_string()));
     }
     for (ip, method) in methods.into_iter().flat_map(|methods| frames(event, methods)) {
