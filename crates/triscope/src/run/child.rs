@@ -1,14 +1,13 @@
 //! A command that is started and monitored.
 
 use super::stop::{self, Listener, Next, Received};
-use super::{open_files, threads};
+use super::{open_files, programs, threads};
 use crate::failure::{Failure, OneLine, Result};
 use crossbeam_channel::{Receiver, Sender, bounded};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, getpgid, kill_process, waitid};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::ffi::OsStr;
 use std::io;
-use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -257,11 +256,7 @@ fn not_started(program: &str, error: &io::Error) -> Failure {
 
 /// Whether the file of a program exists, by the search path.
 fn is_there(program: &str) -> bool {
-    if program.contains('/') {
-        return Path::new(program).exists();
-    }
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|dir| dir.join(program).is_file())
+    programs::find(program).is_some_and(|file| file.exists())
 }
 
 /// The result of this program after a successful run: that of the command.

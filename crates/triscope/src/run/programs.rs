@@ -49,12 +49,13 @@ pub(crate) fn is_dotnet_process(pid: u32) -> bool {
     Process::find(pid).is_ok()
 }
 
-/// The file of a command, by the search path.
-fn find(name: &str) -> Option<PathBuf> {
+/// The file of a command, by the search path. A path may be that of no file.
+pub(super) fn find(name: &str) -> Option<PathBuf> {
     if name.contains('/') {
         return Some(PathBuf::from(name));
     }
-    let path = std::env::var_os("PATH")?;
+    // As execvp(3) without one.
+    let path = std::env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into());
     std::env::split_paths(&path).map(|dir| dir.join(name)).find(|file| file.is_file())
 }
 

@@ -236,6 +236,16 @@ fn a_command_that_is_not_found_leaves_the_recording_before() {
     assert_eq!(std::fs::read_to_string(dir.path().join("out")).unwrap(), "old");
 }
 
+/// By the default of `execvp(3)`. Where this user may not record, that is the error.
+#[test]
+fn a_command_is_found_without_a_search_path() {
+    let dir = tempfile::tempdir().unwrap();
+    let record = ["perf", "record", "-o", "out", "-e", "{cpu-clock,page-faults}:S"];
+    let mut record = triscope(&[&record[..], &["sh", "-c", ":"]].concat());
+    let ran = Ran::from(record.env_remove("PATH").current_dir(dir.path()).output().unwrap());
+    assert_ne!(ran.code, Some(127), "{}", ran.stderr);
+}
+
 #[test]
 fn a_cgroup_is_recorded_alone() {
     needs_root!();
