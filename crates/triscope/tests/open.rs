@@ -9,9 +9,10 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{ChildStderr, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use testkit::process::Running;
 
 /// The parts of a page that the program replaces.
@@ -120,6 +121,32 @@ sys.stdin.read()";
     assert!(opened.get("").0.starts_with("HTTP/1.1 200"));
     let (status, messages) = opened.end();
     assert!(status.success(), "{messages}");
+}
+
+/// The kernel has no user of a connection of which the client has ended its half.
+#[test]
+fn a_connection_of_an_unknown_user_is_reported_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut opened = Opened::new(&[Path::new("--report"), &trace()], dir.path());
+    let (host, is_over) = (opened.host.clone(), AtomicBool::new(false));
+    let mut line = String::new();
+    std::thread::scope(|scope| {
+        // The program can look before the end.
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                let mut stream = TcpStream::connect(&host).unwrap();
+                stream.shutdown(Shutdown::Write).unwrap();
+                let _ = stream.read(&mut [0]); // its end
+            }
+        });
+        let read = opened.messages.read_line(&mut line);
+        is_over.store(true, Ordering::Relaxed);
+        read.unwrap();
+    });
+    assert_eq!(line, "triscope: a connection was closed: its user is not known\n");
+    assert!(opened.get("").0.starts_with("HTTP/1.1 200"));
+    let (status, messages) = opened.end();
+    assert!(status.success() && !messages.contains("connection"), "{messages}");
 }
 
 #[test]

@@ -88,12 +88,21 @@ impl Loopback {
             files: files.into_iter().map(|file| (file, AtomicBool::new(false))).collect(),
             connections: AtomicUsize::new(0),
         });
+        let mut is_reported = false;
         while !files.are_fetched() {
             let (stream, peer) =
                 self.listener.accept().map_err(|e| Failure::about("the connection", e))?;
             // Those of other users must not take the places of a browser.
-            if !is_own(peer, self.address) {
-                continue;
+            match is_own(peer, self.address) {
+                Ok(true) => {}
+                Ok(false) => continue,
+                Err(error) => {
+                    // The one that ends the wait has ended, too.
+                    if !files.are_fetched() && !std::mem::replace(&mut is_reported, true) {
+                        Failure::about("a connection was closed", error).print();
+                    }
+                    continue;
+                }
             }
             if files.connections.fetch_add(1, Ordering::AcqRel) >= MAX_CONNECTIONS {
                 files.connections.fetch_sub(1, Ordering::AcqRel);
@@ -114,16 +123,12 @@ impl Loopback {
     }
 }
 
-/// Whether a connection is answered.
-fn is_own(peer: SocketAddr, server: SocketAddr) -> bool {
-    let (SocketAddr::V4(peer), SocketAddr::V4(server)) = (peer, server) else { return false };
-    peer::is_own(peer, server).unwrap_or_else(|error| {
-        // The connection has ended.
-        if error.kind() != io::ErrorKind::NotFound {
-            message!("triscope: {}", OneLine(&error.to_string()));
-        }
-        false
-    })
+/// Whether a connection is answered. An error if its user is not known.
+fn is_own(peer: SocketAddr, server: SocketAddr) -> io::Result<bool> {
+    match (peer, server) {
+        (SocketAddr::V4(peer), SocketAddr::V4(server)) => peer::is_own(peer, server),
+        _ => Ok(false),
+    }
 }
 
 impl Files {

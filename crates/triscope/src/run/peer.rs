@@ -55,7 +55,7 @@ fn user(peer: SocketAddrV4, server: SocketAddrV4) -> io::Result<u32> {
             }
         }
     }
-    Err(io::Error::new(io::ErrorKind::NotFound, "the user of a connection is not known"))
+    Err(io::Error::new(io::ErrorKind::NotFound, "its user is not known"))
 }
 
 /// The user of a socket in a table. Its addresses are numbers in the order of the machine, after the
