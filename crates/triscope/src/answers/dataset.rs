@@ -103,7 +103,7 @@ impl Export<'_> {
         if options.host.is_none() {
             options.host.clone_from(&opened.host);
         }
-        let _listener = Listener::exit()?;
+        let _listener = Listener::exit();
         let _created = NewDirectory::at(self.output);
         let mut dataset = Dataset::create(self.output, options).map_err(failure)?;
         let partial = dataset.cleanup();

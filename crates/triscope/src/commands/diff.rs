@@ -95,7 +95,7 @@ pub(crate) fn run(args: &Args) -> Result {
     if [&args.before, &args.after].iter().all(|path| path.as_os_str() == "-") {
         return Err(Failure::new("only one of the profiles can be standard input").with_code(2));
     }
-    let _listener = args.output.as_ref().map(|_| Listener::exit()).transpose()?;
+    let _listener = args.output.as_ref().and_then(|_| Listener::exit());
     let load = |path: &Path| load(path, args.wanted(path));
     let (before, after) = (load(&args.before)?, load(&args.after)?);
     let side = |loaded: &Loaded| Side {

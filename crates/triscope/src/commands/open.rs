@@ -58,7 +58,7 @@ const NAMES: (&str, &str) = ("<script type=\"application/json\" id=\"served\">",
 pub(crate) fn run(args: &Args) -> Result {
     args.files.iter().try_for_each(|path| input::check_twice(path, "the browser"))?;
     let server = Loopback::bind(0).map_err(|e| Failure::about("the loopback port", e))?;
-    let _listener = Listener::exit()?;
+    let _listener = Listener::exit();
     let (files, outcome) = match page(args)? {
         Some(path) => (with_traces(&path, &args.files, &server)?, Ok(())),
         None => report(&args.files)?,

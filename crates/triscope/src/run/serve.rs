@@ -101,7 +101,7 @@ pub(crate) fn open(viewer: Viewer, path: &Path) -> Result {
     let server = Loopback::bind(port)
         .map_err(|e| Failure::about(format!("port {port} of {}", viewer.origin()), e))?;
     let page = viewer.page(&server.url(viewer.name()));
-    let _listener = Listener::exit()?;
+    let _listener = Listener::exit();
     message!("open {page} (Ctrl-C: do not wait for it)");
     show(&page);
     let kind = "application/octet-stream";

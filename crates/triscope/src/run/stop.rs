@@ -16,6 +16,7 @@
 use super::{cleanup, threads};
 use crate::failure::{Failure, Result};
 use crate::message;
+use crossbeam_channel::bounded;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::exfiltrator::WithOrigin;
 use signal_hook::iterator::{Handle, SignalsInfo};
@@ -75,10 +76,10 @@ impl Listener {
         mut on_signal: impl FnMut(Received) -> Next + Send + 'static,
     ) -> Result<Self> {
         let fail = |error| Failure::about("signals", error);
-        let mut signals = SignalsInfo::<WithOrigin>::new(signals).map_err(fail)?;
-        let handle = signals.handle();
+        let (give, take) = bounded::<SignalsInfo<WithOrigin>>(1);
         let listen = move || {
             begin();
+            let Ok(mut signals) = take.recv() else { return };
             loop {
                 let received = one_of_each(signals.wait().map(Received::from));
                 if signals.is_closed() {
@@ -92,12 +93,17 @@ impl Listener {
             }
         };
         threads::start(listen).map_err(fail)?;
+        // Not before there is a thread: the effect that a signal had does not come back.
+        let signals = SignalsInfo::<WithOrigin>::new(signals).map_err(fail)?;
+        let handle = signals.handle();
+        let _ = give.send(signals); // the thread waits for it
         Ok(Self { handle })
     }
 
-    /// Exits on the first signal.
-    pub(crate) fn exit() -> Result<Self> {
-        Self::start(|_| Next::Exit)
+    /// Exits on the first signal. `None` where no more threads may start: signals keep their effect. By default they end
+    /// the program, and leave what it would have removed.
+    pub(crate) fn exit() -> Option<Self> {
+        Self::start(|_| Next::Exit).ok()
     }
 
     /// Calls `stop` on the first signal. The second one ends the program.
@@ -274,7 +280,17 @@ pub(crate) fn not_ignored(signals: &[i32]) -> Vec<i32> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::threads::refusal::without_threads;
     use super::*;
+    use signal_hook::consts::SIGUSR2;
+
+    #[test]
+    fn without_a_thread_signals_keep_their_effect() {
+        assert!(without_threads(Listener::exit).is_none());
+        assert!(without_threads(|| Listener::of(&[SIGUSR2], |_| Next::Exit)).is_err());
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        assert!(!Set::of_status(&status, "SigCgt").has(SIGUSR2));
+    }
 
     #[test]
     fn a_signal_ends_only_what_has_not_begun() {

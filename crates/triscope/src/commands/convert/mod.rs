@@ -102,7 +102,7 @@ pub(crate) fn run(args: &Args) -> Result {
     if !is_profile && (args.samples.is_some() || args.by.is_some()) {
         return Err(Failure::new("--samples and --by are for a profile").with_code(2));
     }
-    let _listener = Listener::exit()?;
+    let _listener = Listener::exit();
     if args.output.extension().is_some_and(|extension| extension == "html") {
         return page(args)?;
     }

@@ -50,7 +50,7 @@ pub(crate) fn run(args: &Args) -> Result {
     });
     let native = [own.as_os_str(), "demo".as_ref(), "--program".as_ref()];
     let (shop, orders) = {
-        let _listener = Listener::exit()?;
+        let _listener = Listener::exit();
         let shop = if args.no_go { None } else { build(dir.path()) };
         (shop, if args.no_dotnet { None } else { dotnet::command(dir.path()) })
     };

@@ -69,7 +69,7 @@ pub(super) fn run(args: &Args) -> Result {
     };
     let inputs = input.map_or(&[][..], slice::from_ref);
     let file = args.output.as_deref().map(|path| OutputFile::create(path, inputs)).transpose()?;
-    let _listener = file.as_ref().and(input).map(|_| Listener::exit()).transpose()?;
+    let _listener = file.as_ref().and(input).and_then(|_| Listener::exit());
     let heap = match input {
         Some(path) => heap_of_file(path)?,
         None => heap_of_process(args)?,

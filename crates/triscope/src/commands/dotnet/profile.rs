@@ -102,7 +102,7 @@ pub(super) fn run(args: &Args) -> Result {
     args.source.check(&[("--duration", args.duration.is_some())])?;
     let file = args.output.as_deref().map(ProfileFile::create).transpose()?;
     let has_output_of_file = file.is_some() && !args.source.is_live();
-    let _listener = has_output_of_file.then(Listener::exit).transpose()?;
+    let _listener = has_output_of_file.then(Listener::exit).flatten();
     let progress = if file.is_some() { Progress::bytes() } else { Progress::beside_output() };
     let config = TracingConfig::new(args.of.providers());
     let default = (!args.source.has_command()).then_some(Duration::from_secs(10));

@@ -358,7 +358,7 @@ impl Stream {
     /// From the end of a session on, a signal ends the program: the session has nothing to stop.
     fn exit_on_signal(&mut self) -> Option<Listener> {
         drop(self.stop_on_signal.take()?);
-        Listener::exit().ok()
+        Listener::exit()
     }
 
     /// Ends the session, and reads the rest of its stream: closing it before its end can crash the

@@ -164,7 +164,7 @@ fn listen(path: &Path) -> Result<Target> {
             }
         }
     });
-    let exit = Listener::exit()?;
+    let exit = Listener::exit();
     message!("waiting for a runtime started with DOTNET_DiagnosticPorts={}", path.display());
     loop {
         match server.accept(Duration::from_secs(3600)) {
@@ -177,7 +177,7 @@ fn listen(path: &Path) -> Result<Target> {
                     name: format!("process {pid}"),
                     server: Some(server),
                     _guard: Some(guard),
-                    exit: Cell::new(Some(exit)),
+                    exit: Cell::new(exit),
                 });
             }
             Err(Error::Timeout { .. }) => {}

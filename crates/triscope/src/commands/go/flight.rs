@@ -114,7 +114,7 @@ impl Args {
 pub(super) fn run(args: &Args) -> Result {
     let inputs: Vec<PathBuf> = args.core.iter().chain(&args.program).cloned().collect();
     let mut output = OutputFile::create(&args.output, &inputs)?;
-    let _listener = Listener::exit()?;
+    let _listener = Listener::exit();
     let (snapshot, source) = args.snapshot()?;
     let mut writer = output.writer()?;
     let written = snapshot.write_to(&mut writer).and_then(|()| writer.flush());

@@ -90,7 +90,7 @@ impl Kind {
 
 pub(super) fn run(args: &Args) -> Result {
     let file = args.output.as_deref().map(ProfileFile::create).transpose()?;
-    let _listener = file.as_ref().map(|_| Listener::exit()).transpose()?;
+    let _listener = file.as_ref().and_then(|_| Listener::exit());
     let mut scope = scope(args)?;
     let is_again = scope.is_selected();
     let (from, to) = args.analysis.bounds()?;

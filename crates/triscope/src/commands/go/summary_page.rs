@@ -19,7 +19,7 @@ const ROWS: usize = 100;
 /// Writes the page.
 pub(super) fn write(summary: &Summary, path: &Path, input: &Path) -> Result {
     let mut output = OutputFile::create(path, &[input.to_owned()])?;
-    let _listener = Listener::exit()?;
+    let _listener = Listener::exit();
     let name = &summary.reading.name;
     let title = Path::new(name).file_name().map_or(name.as_str().into(), |n| n.to_string_lossy());
     let mut document = Document::new(&title);

@@ -62,7 +62,7 @@ pub(crate) struct SplitArgs {
 
 pub(super) fn trim(args: &TrimArgs) -> Result {
     args.range.check()?;
-    let _listener = Listener::exit()?;
+    let _listener = Listener::exit();
     let (from, to) = (args.range.from.unwrap_or(0), args.range.to.unwrap_or(i64::MAX));
     let (mut start, mut end) = (None, None);
     let mut part = None;
@@ -87,7 +87,7 @@ pub(super) fn trim(args: &TrimArgs) -> Result {
 }
 
 pub(super) fn split(args: &SplitArgs) -> Result {
-    let _listener = Listener::exit()?;
+    let _listener = Listener::exit();
     let _created = NewDirectory::at(&args.output);
     let fail = |error| Failure::about(args.output.display(), error);
     std::fs::create_dir_all(&args.output).map_err(fail)?;

@@ -51,7 +51,7 @@ pub(super) fn run(args: &Args, beginning: &Beginning) -> Result {
     // A signal that ends the writing of the page leaves the directory.
     let _guard = kept.clone().map(|kept| cleanup::on_exit(move || message!("{kept}")));
     // Signals are for the command until its end, and end this program from then on.
-    let _listener = Listener::exit()?;
+    let _listener = Listener::exit();
     message!("{}", OneLine(&format!("recorded: {summary}")));
     let title = args.output.file_stem().unwrap_or(args.output.as_os_str());
     let traces = Traces::of(vec![keep]).titled(title.to_string_lossy().into_owned());

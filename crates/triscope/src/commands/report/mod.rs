@@ -69,7 +69,7 @@ const ROWS: usize = 20;
 
 pub(crate) fn run(args: &Args) -> Result {
     if let Some(path) = &args.html {
-        let _listener = Listener::exit()?;
+        let _listener = Listener::exit();
         return html::write(&args.traces, path)?;
     }
     let mut tables = Tables::new();
