@@ -483,7 +483,7 @@ fn late(window: &Window, from: Timestamp) -> Option<String> {
     (from > window.start).then(|| "the time before: its recording had not begun".to_owned())
 }
 
-/// Processes without a recording, and why: a few are named, the others are counted.
+/// Processes without a trace, and why: a few are named, the others are counted.
 #[derive(Clone, Debug, Default)]
 struct Unrecorded {
     named: BTreeMap<u32, (String, String)>,
@@ -522,7 +522,7 @@ impl Unrecorded {
             let mut source = Source::default();
             let count = counted(self.others.len() as u64, "other process");
             (source.kind, source.name) = (kind.to_owned(), count);
-            Collected::missing(source, format!("not recorded: {MAX_NAMED} are named"))
+            Collected::missing(source, format!("no trace of them is here: {MAX_NAMED} are named"))
         });
         named.chain(others).collect()
     }
@@ -550,6 +550,10 @@ mod tests {
         let all = names(&unrecorded);
         assert_eq!((all.len(), &all[0]), (MAX_NAMED + 1, &(Some(1), "x".to_owned())));
         assert_eq!(all[MAX_NAMED], (None, "3 other processes".to_owned()));
+        // Some of them were recorded.
+        let others = unrecorded.collect("dotnet").pop().unwrap();
+        let why = others.source.missing.as_deref();
+        assert_eq!(why, Some("no trace of them is here: 16 are named"));
         // Two have ended, and one is recorded: there is room for the names of others.
         unrecorded.retain(&(3..=count).collect());
         unrecorded.remove(count);
