@@ -131,7 +131,7 @@ pub(super) struct Totals {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Stats {
     pub(super) segments: u64,
-    /// Records that were written to no segment, and the time of the last one.
+    /// Records that may be in no segment, and the time of the last one.
     pub(super) unwritten: u64,
     pub(super) unwritten_at: Option<Timestamp>,
     /// Segments that could not be completed.
@@ -140,7 +140,7 @@ pub(super) struct Stats {
 }
 
 impl Stats {
-    /// Counts records that are in no segment, up to this time.
+    /// Counts records that may be in no segment, up to this time.
     fn add_unwritten(&mut self, records: u64, at: Timestamp) {
         self.unwritten += records;
         self.unwritten_at = self.unwritten_at.max((records > 0).then_some(at));

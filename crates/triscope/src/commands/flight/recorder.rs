@@ -734,7 +734,8 @@ impl Recorder {
         let stats = self.kernel.stats;
         if stats.unwritten_at.is_some_and(|at| at >= from) {
             let what = counted(stats.unwritten, "record");
-            dump.missing.push(format!("{what} since the start, as segments could not be written"));
+            let why = "as segments could not be written";
+            dump.missing.push(format!("up to {what} since the start, {why}"));
         }
         dump.missing.extend(
             self.cpu_failure.why().iter().map(|why| format!("a CPU that came online: {why}")),
@@ -817,7 +818,7 @@ impl Recorder {
         let gaps = kernel.gaps() as f64;
         put("switch_gaps_total", "counter", "Switches before which one is missing.", gaps);
         let unwritten = kernel.stats.unwritten as f64;
-        put("unwritten_records_total", "counter", "Records without a segment.", unwritten);
+        put("unwritten_records_total", "counter", "Records that may be in no segment.", unwritten);
         put("segments_total", "counter", "Segments begun.", kernel.stats.segments as f64);
         put(
             "failed_segments_total",
