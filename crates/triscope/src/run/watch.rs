@@ -71,7 +71,7 @@ impl Watch {
         Self { subject: Subject::Command { launched, status: None }, deadline: timer(time) }
     }
 
-    /// Starts a command that is stopped, unless a signal has ended this program.
+    /// Starts a command that is stopped. An error if a signal came before.
     pub(crate) fn resume(&self) -> Result {
         match &self.subject {
             Subject::Command { launched, .. } => launched.resume(),
