@@ -377,8 +377,10 @@ fn a_command_line_in_one_word_is_in_no_file_of_a_dump() {
     use std::os::unix::process::CommandExt;
     needs_root!();
     let base = tempfile::tempdir().unwrap();
-    let mut command = Command::new("sleep");
-    let titled = Running::start(command.arg0("x --password=s3cr3t-argument").arg("1000"));
+    // It waits for its input. Others, such as `sleep`, can be one program that runs what its name says.
+    let mut command = triscope(&["go", "events", "-"]);
+    command.arg0("x --password=s3cr3t-argument").stdin(Stdio::piped());
+    let titled = Running::start(&mut command);
     let pid = titled.id().to_string();
     let recorder = Recorder::start(base.path(), &[&SHORT[..], &["-p", &pid]].concat());
     let dump = recorder.dump("what does it have?");
