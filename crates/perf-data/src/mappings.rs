@@ -512,13 +512,10 @@ fn build_ids_of(features: &Features) -> HashMap<String, Option<BuildId>> {
     let mut ids = HashMap::new();
     for BuildIdEntry { is_kernel, build_id, file, .. } in &features.build_ids {
         let name = if *is_kernel { module_name(file) } else { file.clone() };
-        // Paths that are no text can have the same name. Which of them has which id is not known.
-        let is_of_several = name.contains(char::REPLACEMENT_CHARACTER);
+        // Files of several containers can have one path, and paths that are no text one name. Which of them
+        // has which id is not known.
         let known = ids.entry(name).or_insert(Some(*build_id));
-        *known = match is_of_several {
-            true => known.filter(|known| known == build_id),
-            false => Some(*build_id),
-        };
+        *known = known.filter(|known| known == build_id);
     }
     ids
 }
@@ -670,24 +667,36 @@ mod tests {
         assert_eq!([jitdump(7, 0x2800), jitdump(8, 0x1800)], [None; 2]);
     }
 
-    /// A program can be built again while it is recorded: the list of build ids has that of the last file.
-    #[test]
-    fn files_with_a_build_id_by_path_keep_their_inode() {
-        let id = BuildId::new(&[7; 20]).unwrap();
+    /// The build ids and inodes of two files of one path, for which the recording lists these build ids.
+    fn two_files_of_a_path(ids: &[BuildId]) -> [(Option<BuildId>, u64); 2] {
         let mut features = Features::default();
-        features.build_ids.push(BuildIdEntry::new(id, "/bin/x".into(), false));
+        let entry = |id: &BuildId| BuildIdEntry::new(*id, "/bin/x".into(), false);
+        features.build_ids.extend(ids.iter().map(entry));
         let mut mappings = Mappings::new(&features);
-        for (start, inode) in [(0x1000_u64, 5_u64), (0x2000, 6)] {
+        [(0x1000_u64, 5_u64), (0x2000, 6)].map(|(start, inode)| {
             let place = [start, 0x1000, 0].map(u64::to_ne_bytes).concat();
             let file = [0, inode, 0].map(u64::to_ne_bytes).concat();
             let body =
                 [&words(&[7, 7])[..], &place, &file, &words(&[5, 2]), b"/bin/x\0\0"].concat();
             apply(&mut mappings, perf_sys::PERF_RECORD_MMAP2, &body);
-        }
-        let file = |address| mappings.file(mappings.at(7, address, false)?.file);
-        let [first, second] = [0x1800, 0x2800].map(|address| file(address).unwrap());
-        assert_eq!([first.build_id, second.build_id], [Some(id); 2]);
-        assert_eq!([first, second].map(|file| file.inode.unwrap().inode), [5, 6]);
+            let at = mappings.at(7, start, false).unwrap();
+            let file = mappings.file(at.file).unwrap();
+            (file.build_id, file.inode.unwrap().inode)
+        })
+    }
+
+    /// A program can be built again while it is recorded: the list of build ids has that of the last file.
+    #[test]
+    fn files_with_a_build_id_by_path_keep_their_inode() {
+        let id = BuildId::new(&[7; 20]).unwrap();
+        assert_eq!(two_files_of_a_path(&[id]), [(Some(id), 5), (Some(id), 6)]);
+    }
+
+    /// `perf record -a` of containers of two distributions: which file has which id is not known.
+    #[test]
+    fn files_of_a_path_with_several_build_ids_are_known_by_their_inode() {
+        let ids = [1, 2].map(|byte| BuildId::new(&[byte; 20]).unwrap());
+        assert_eq!(two_files_of_a_path(&ids), [(None, 5), (None, 6)]);
     }
 
     /// A program without a build id is built again, and has the inode of the one before.
@@ -747,7 +756,7 @@ mod tests {
     }
 
     #[test]
-    fn a_build_id_of_a_path_that_is_no_text_can_be_that_of_another() {
+    fn a_name_with_several_build_ids_has_none() {
         let [first, second] = [1, 2].map(|byte| BuildId::new(&[byte; 20]).unwrap());
         let id = |name: &str, ids: &[BuildId]| {
             let mut features = Features::default();
@@ -755,12 +764,13 @@ mod tests {
             features.build_ids.extend(ids.iter().map(entry));
             build_ids_of(&features).get(name).copied().flatten()
         };
-        let raw = "/w/\u{fffd}";
-        assert_eq!(id(raw, &[first]), Some(first));
-        assert_eq!(id(raw, &[first, first]), Some(first));
-        assert_eq!(id(raw, &[first, second]), None);
-        assert_eq!(id(raw, &[first, second, second]), None);
-        assert_eq!(id("/w/x", &[first, second]), Some(second));
+        // Paths that are no text have one name.
+        for name in ["/w/x", "/w/\u{fffd}"] {
+            assert_eq!(id(name, &[first]), Some(first));
+            assert_eq!(id(name, &[first, first]), Some(first));
+            assert_eq!(id(name, &[first, second]), None);
+            assert_eq!(id(name, &[first, second, second]), None);
+        }
     }
 
     #[cfg(target_os = "linux")]
