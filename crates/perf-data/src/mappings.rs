@@ -425,6 +425,7 @@ impl Mappings {
         if fork.pid != fork.ppid {
             // The number is used again.
             self.ended.revive(fork.pid);
+            self.in_exec.remove(&fork.pid);
             let parent = self.processes.get(&fork.ppid).filter(|_| !is_listed(fork, raw));
             match parent.map(Arc::clone) {
                 Some(space) => self.processes.insert(fork.pid, space),
@@ -601,6 +602,24 @@ mod tests {
             apply(&mut mappings, perf_sys::PERF_RECORD_EXIT, &task(pid));
         }
         assert!(mappings.at(2, 0x1800, false).is_some());
+    }
+
+    /// The record of the end of a process between `execve(2)` and its first mapping was lost.
+    #[test]
+    fn a_new_process_with_a_number_that_executed_a_program_keeps_what_it_inherits() {
+        let mut mappings = Mappings::new(&Features::default());
+        let map = |mappings: &mut Mappings, pid: u32, start: u64| {
+            let place = [start, 0x1000, 0].map(u64::to_ne_bytes).concat();
+            let body = [&words(&[pid, pid])[..], &place, b"/bin/x\0\0"].concat();
+            apply(mappings, perf_sys::PERF_RECORD_MMAP, &body);
+        };
+        map(&mut mappings, 7, 0x1000);
+        let comm = [&words(&[9, 9])[..], b"x\0\0\0\0\0\0\0"].concat();
+        apply_with(&mut mappings, perf_sys::PERF_RECORD_COMM, 1 << 13, &comm);
+        let fork = [&words(&[9, 7, 9, 7])[..], &1_u64.to_ne_bytes()].concat();
+        apply(&mut mappings, perf_sys::PERF_RECORD_FORK, &fork);
+        map(&mut mappings, 9, 0x3000);
+        assert!([0x1800, 0x3800].iter().all(|address| mappings.at(9, *address, false).is_some()));
     }
 
     /// Checks of containers come and go: the program that they check is known as long as it runs.
