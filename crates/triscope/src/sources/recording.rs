@@ -226,7 +226,8 @@ fn apply_values(
         let is_inherited = session.events().get(event).is_some_and(|event| event.attr.inherit());
         let thread = sample.tid.filter(|_| is_inherited).unwrap_or(0);
         let before = state.values.insert((id, thread), count.value).unwrap_or(0);
-        let period = count.value.wrapping_sub(before);
+        // A smaller value is that of another thread, which has the id of one that ended.
+        let period = count.value.checked_sub(before).unwrap_or(count.value);
         if period != 0 {
             let mut of_event = sample.clone();
             of_event.period = Some(period);
@@ -295,6 +296,8 @@ mod tests {
         assert_eq!(periods(true, &samples), [(5, 100), (6, 30), (5, 50), (6, 20)]);
         let samples = [(5, 100), (6, 130), (5, 150)];
         assert_eq!(periods(false, &samples), [(5, 100), (6, 30), (5, 20)]);
+        // A thread id that is used again.
+        assert_eq!(periods(true, &[(5, 100), (5, 30)]), [(5, 100), (5, 30)]);
     }
 
     #[test]
