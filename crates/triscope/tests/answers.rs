@@ -345,11 +345,9 @@ fn write_samples(path: &Path, threads: &[(u32, u32)], time: u64) {
     writer.finish(&Features::default()).unwrap();
 }
 
-/// A Go trace does not record its process id, and threads of a container have the ids of other ones.
-#[test]
-fn the_process_of_a_go_trace_is_that_of_its_threads() {
-    let shop = fixture("shop.trace");
-    let mut reader = gotrace::Reader::new(std::fs::File::open(&shop).unwrap()).unwrap();
+/// The ids of the threads of a Go trace, and its begin.
+fn threads_of(trace: &str) -> (Vec<u32>, u64) {
+    let mut reader = gotrace::Reader::new(std::fs::File::open(trace).unwrap()).unwrap();
     let (mut threads, mut begin) = (std::collections::BTreeSet::new(), None);
     while let Some(event) = reader.next_event().unwrap() {
         if event.thread().0 > 0 {
@@ -357,10 +355,17 @@ fn the_process_of_a_go_trace_is_that_of_its_threads() {
             begin.get_or_insert(u64::try_from(event.time().nanos()).unwrap());
         }
     }
+    (threads.into_iter().collect(), begin.unwrap())
+}
+
+/// A Go trace does not record its process id, and threads of a container have the ids of other ones.
+#[test]
+fn the_process_of_a_go_trace_is_that_of_its_threads() {
+    let shop = fixture("shop.trace");
+    let (threads, begin) = threads_of(&shop);
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("samples.perf.data");
     let data = path.to_str().unwrap();
-    let threads: Vec<u32> = threads.into_iter().collect();
     let other = threads[0].to_string();
     let notes = |report: &Value| -> Vec<String> {
         let notes = report["notes"].as_array().unwrap().iter();
@@ -370,14 +375,14 @@ fn the_process_of_a_go_trace_is_that_of_its_threads() {
     };
 
     let of_one: Vec<(u32, u32)> = threads.iter().map(|tid| (500, *tid)).collect();
-    write_samples(&path, &of_one, begin.unwrap());
+    write_samples(&path, &of_one, begin);
     let report = json(&["report", "--json", "--pid", "500", &shop, data]);
     let rows = report["goroutines"].as_array().unwrap();
     assert!(!rows.is_empty() && rows.iter().all(|row| row["process"]["pid"] == 500), "{rows:?}");
     assert_eq!(notes(&report), [""; 0]);
 
     let of_several: Vec<(u32, u32)> = threads.iter().map(|tid| (*tid, *tid)).collect();
-    write_samples(&path, &of_several, begin.unwrap());
+    write_samples(&path, &of_several, begin);
     let report = json(&["report", "--json", &shop, data]);
     let unrelated = "shop: its thread ids are those of several processes, as ids of a container are: \
                      it is not related to threads of the kernel";
@@ -403,10 +408,50 @@ fn the_process_of_a_go_trace_is_that_of_its_threads() {
     assert!(stderr.ends_with(&format!("; {unrelated}; {hidden}\n")), "{stderr}");
 
     // One thread of several can be a coincidence.
-    write_samples(&path, &of_several[..1], begin.unwrap());
+    write_samples(&path, &of_several[..1], begin);
     let report = json(&["report", "--json", "--pid", &other, &shop, data]);
     assert!(report["goroutines"].as_array().unwrap().is_empty());
     assert_eq!(notes(&report), [hidden]);
+}
+
+/// As it is in the report.
+#[test]
+fn an_export_has_the_process_of_a_go_trace() {
+    let shop = fixture("shop.trace");
+    let (threads, begin) = threads_of(&shop);
+    let dir = tempfile::tempdir().unwrap();
+    let [data, output] = ["samples.perf.data", "dataset"].map(|name| dir.path().join(name));
+    let export = |pid_of: fn(u32) -> u32| {
+        let threads: Vec<(u32, u32)> = threads.iter().map(|tid| (pid_of(*tid), *tid)).collect();
+        write_samples(&data, &threads, begin);
+        let [data, output] = [&data, &output].map(|path| path.to_str().unwrap());
+        let ran = triscope(&["export", &shop, data, "-o", output, "--host", "a"]);
+        assert!(ran.status.success(), "{}", text(&ran.stderr));
+        text(&ran.stderr)
+    };
+    let unrelated =
+        |stderr: &str| stderr.matches("triscope: shop: its thread ids are those").count();
+
+    assert_eq!(unrelated(&export(|_| 500)), 0);
+    // Statistics of the column `pid`, as Parquet has them: no NULL, and 500 is the greatest and the least value.
+    let value = [&[8_u8][..], &500_i64.to_le_bytes()].concat();
+    let statistics = [&[0x36, 0, 0x28][..], &value, &[0x18], &value, &[0]].concat();
+    let processes = only_file(&output.join("processes"));
+    let bytes = std::fs::read(processes).unwrap();
+    assert!(bytes.windows(statistics.len()).any(|part| part == statistics));
+
+    assert_eq!(unrelated(&export(|tid| tid)), 1);
+}
+
+/// The only file in a directory and those inside it.
+fn only_file(path: &Path) -> PathBuf {
+    if path.is_file() {
+        return path.to_owned();
+    }
+    let mut entries = std::fs::read_dir(path).unwrap();
+    let first = only_file(&entries.next().unwrap().unwrap().path());
+    assert!(entries.next().is_none(), "{}", path.display());
+    first
 }
 
 /// A recording with the traces of two programs, of which the first one was recorded.

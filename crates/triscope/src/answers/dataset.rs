@@ -90,7 +90,6 @@ impl Export<'_> {
         self.traces.check_twice()?;
         let files = self.traces.files()?;
         let mut options = DatasetOptions::new(number(&files, self)?);
-        options.host = self.host.map(str::to_owned);
         options.paths = self.paths;
         for path in &files {
             let metadata = path.metadata().map_err(|error| input::failure(path, &error))?;
@@ -100,9 +99,7 @@ impl Export<'_> {
         options.clock_offset_nanos = clock_offset(self.traces, self.start)?;
         let mut opened = self.traces.open()?;
         options.clock_domain = Some(opened.domain);
-        if options.host.is_none() {
-            options.host.clone_from(&opened.host);
-        }
+        options.host = self.host.map(str::to_owned).or_else(|| opened.host.clone());
         let _listener = Listener::exit();
         let _created = NewDirectory::at(self.output);
         let mut dataset = Dataset::create(self.output, options).map_err(failure)?;
@@ -121,6 +118,7 @@ impl Export<'_> {
         }
         let failures = read?;
         correlator.finish(&mut |derived| dataset.push(&derived, &tables));
+        opened.note_processes(&correlator, &mut tables);
         if !failures.is_empty() {
             dataset.set_partial();
         }

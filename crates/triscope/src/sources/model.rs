@@ -503,17 +503,10 @@ impl Traces {
             correlator.push(event, &tables.entities, &mut |derived| each(derived, tables));
             Ok(())
         };
-        let failures = self.open_with(notes, false)?.read(tables, &mut correlate)?;
+        let mut opened = self.open_with(notes, false)?;
+        let failures = opened.read(tables, &mut correlate)?;
         correlator.finish(&mut |derived| each(derived, tables));
-        for process in correlator.unrelated() {
-            notes.all.borrow_mut().push(unrelated(process, tables));
-        }
-        // A Go trace does not record its process id.
-        for (process, pid) in correlator.processes() {
-            if let Some(process) = tables.entities.get_mut(process) {
-                process.number = pid.into();
-            }
-        }
+        opened.note_processes(&correlator, tables);
         Ok(failures)
     }
 
@@ -653,6 +646,19 @@ impl Opened {
         dropped.entities = tables.dropped().entities;
         failures.extend(text::dropped(dropped).map(missing));
         Ok(failures)
+    }
+
+    /// Sets the process ids that the correlator found when the traces were read: a Go trace does not record its own.
+    /// Notes the processes that it does not relate to the kernel.
+    pub(crate) fn note_processes(&self, correlator: &Correlator, tables: &mut Tables) {
+        for process in correlator.unrelated() {
+            self.notes.all.borrow_mut().push(unrelated(process, tables));
+        }
+        for (process, pid) in correlator.processes() {
+            if let Some(process) = tables.entities.get_mut(process) {
+                process.number = pid.into();
+            }
+        }
     }
 
     /// Prints those of the notes that every command prints, for one that prints no others.
