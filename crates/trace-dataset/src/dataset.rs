@@ -290,6 +290,8 @@ impl std::fmt::Debug for Writer {
 struct Subject {
     is_queued: bool,
     queued: i64,
+    /// Whether it gets the P of the coroutine that switches to it: it waits for none.
+    is_handed: bool,
 }
 
 fn id(entity: EntityId) -> i64 {
@@ -373,7 +375,11 @@ impl Subject {
                 self.queued += nanos;
                 None
             }
-            State::Running => std::mem::take(&mut self.is_queued).then_some(self.queued),
+            State::Running => {
+                let is_handed = std::mem::take(&mut self.is_handed);
+                let is_latency = std::mem::take(&mut self.is_queued) && !is_handed;
+                is_latency.then_some(self.queued)
+            }
             _ => {
                 self.is_queued = false;
                 None
@@ -522,21 +528,15 @@ impl Dataset {
     fn interval(&mut self, interval: &Interval, tables: &Tables) {
         self.recorded.add(interval.start, interval.end);
         let Some(entity) = tables.entities.get(interval.subject) else { return };
-        let nanos = interval.nanos();
+        let latency = Cell::from(self.latency(interval));
         let writer = &mut self.writer;
         let [recording, time, end] = writer.moment(interval.end);
-        let duration = Cell::Int(nanos);
+        let duration = Cell::Int(interval.nanos());
         let subject = Cell::Int(id(interval.subject));
         let state = state_cell(interval.state);
         let thread = key(interval.thread);
         let proc = interval.proc.and_then(|proc| tables.entities.get(proc)).map(|p| p.number);
         let [kernel, cpu] = kernel_cells(interval.kernel, tables);
-        let waits = match entity.kind {
-            EntityKind::DotnetThread => interval.kernel.state(),
-            _ => interval.state,
-        };
-        let mut latency =
-            || self.subjects.insert(interval.subject.index() as i64).latency(waits, nanos).into();
         match entity.kind {
             EntityKind::Thread => {
                 match interval.kernel {
@@ -545,7 +545,7 @@ impl Dataset {
                     // A wait can last beyond the records.
                     _ => self.scheduler.add(interval.start, interval.start),
                 }
-                let (latency, holder) = (latency(), key(interval.holder));
+                let holder = key(interval.holder);
                 if let Kernel::OnCpu { .. } = interval.kernel {
                     let cells = [recording, time, end, duration, cpu, subject, holder, latency];
                     return writer.row(Name::Sched, &cells);
@@ -564,7 +564,6 @@ impl Dataset {
                 writer.row(Name::ThreadStates, &[&cells[..], &occupant].concat());
             }
             EntityKind::Goroutine => {
-                let latency = latency();
                 let (reason, stack) = (tables.str(interval.reason), writer.stack(interval.stack));
                 let reason = Some(&*reason).into();
                 let place = [thread, proc.into(), stack, latency];
@@ -572,7 +571,6 @@ impl Dataset {
                 writer.row(Name::GoroutineStates, &[&cells[..], &place].concat());
             }
             EntityKind::DotnetThread => {
-                let latency = latency();
                 let cells = [recording, time, end, duration, subject, state];
                 let place = [kernel, cpu, thread, latency];
                 writer.row(Name::DotnetThreadStates, &[&cells[..], &place].concat());
@@ -587,8 +585,21 @@ impl Dataset {
         }
     }
 
+    /// The time in which the subject of an interval was runnable, if the interval is the first one after it.
+    fn latency(&mut self, interval: &Interval) -> Option<i64> {
+        let state = match interval.kind {
+            EntityKind::DotnetThread => interval.kernel.state(),
+            EntityKind::Thread | EntityKind::Goroutine => interval.state,
+            _ => return None,
+        };
+        self.subjects.insert(id(interval.subject)).latency(state, interval.nanos())
+    }
+
     fn flow(&mut self, flow: &ResolvedFlow, tables: &Tables) {
         self.recorded.add(flow.time, flow.time);
+        if matches!(flow.kind, FlowKind::Wakes | FlowKind::HandsOver) {
+            self.subjects.insert(id(flow.to)).is_handed = flow.kind == FlowKind::HandsOver;
+        }
         let kind = match flow.kind {
             FlowKind::Wakes => "wakes",
             FlowKind::Creates => "creates",
@@ -1187,6 +1198,60 @@ mod tests {
         let extent = |extent: &Extent| [extent.start, extent.end].map(Option::unwrap);
         assert_eq!(extent(&dataset.recorded), [at(5), at(900)]);
         assert_eq!(extent(&dataset.scheduler), [at(100), at(200)]);
+    }
+
+    /// A coroutine that another one switches to waits for no P.
+    #[test]
+    fn latencies_are_those_of_the_report() {
+        use std::io::Read as _;
+        use trace_timeline::answers::Report;
+        use trace_timeline::sources::go::GoSource;
+        let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../gotrace/tests/data");
+        let dir = tempfile::tempdir().unwrap();
+        let (mut all, mut handed) = (0, 0);
+        for entry in fs::read_dir(data).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_str().unwrap();
+            let mut bytes = Vec::new();
+            if name.ends_with(".trace.gz") {
+                let file = File::open(&path).unwrap();
+                flate2::read::GzDecoder::new(file).read_to_end(&mut bytes).unwrap();
+            } else if name.ends_with(".trace") {
+                bytes = fs::read(&path).unwrap();
+            } else {
+                continue;
+            }
+            let mut dataset = Dataset::create(dir.path(), DatasetOptions::new(1)).unwrap();
+            let (mut report, mut latencies) = (Report::new(), Vec::new());
+            let mut each = |derived: &Derived<'_>, tables: &Tables| {
+                report.push(derived, &tables.entities);
+                match derived {
+                    Derived::Interval(interval) => latencies.extend(dataset.latency(interval)),
+                    Derived::Flow(flow) => {
+                        handed += usize::from(flow.kind == FlowKind::HandsOver);
+                        dataset.flow(flow, tables);
+                    }
+                    _ => {}
+                }
+            };
+            let mut reader = gotrace::Reader::new(&bytes[..]).unwrap();
+            let (mut tables, mut correlator) = (Tables::new(), Correlator::new());
+            let (mut source, mut events) = (GoSource::new(Default::default()), Vec::new());
+            while let Some(event) = reader.next_event().unwrap() {
+                source.push(event, &mut tables, &mut events);
+                for event in events.drain(..) {
+                    let each = &mut |derived: Derived<'_>| each(&derived, &tables);
+                    correlator.push(&event, &tables.entities, each);
+                }
+            }
+            correlator.finish(&mut |derived| each(&derived, &tables));
+            let count: u64 = report.groups.values().map(|group| group.latency.count()).sum();
+            let sum: u64 = report.groups.values().map(|group| group.latency.sum()).sum();
+            assert_eq!(latencies.len() as u64, count, "{name}");
+            assert_eq!(latencies.iter().sum::<i64>() as u64, sum, "{name}");
+            all += latencies.len();
+        }
+        assert!(all > 0 && handed > 0, "{all} {handed}");
     }
 
     /// Another export made it, and removed it as it failed.
