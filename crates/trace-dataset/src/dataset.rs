@@ -372,7 +372,7 @@ impl Subject {
                 if !std::mem::replace(&mut self.is_queued, true) {
                     self.queued = 0;
                 }
-                self.queued += nanos;
+                self.queued = self.queued.saturating_add(nanos);
                 None
             }
             State::Running => {
@@ -1252,6 +1252,16 @@ mod tests {
             all += latencies.len();
         }
         assert!(all > 0 && handed > 0, "{all} {handed}");
+    }
+
+    /// Times of a damaged trace.
+    #[test]
+    fn a_latency_has_the_limit_of_its_type() {
+        let mut subject = Subject::default();
+        for nanos in [i64::MAX, 1] {
+            assert_eq!(subject.latency(State::Runnable, nanos), None);
+        }
+        assert_eq!(subject.latency(State::Running, 1), Some(i64::MAX));
     }
 
     /// Another export made it, and removed it as it failed.
