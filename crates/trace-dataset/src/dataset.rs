@@ -811,8 +811,8 @@ impl Dataset {
             | SpanKind::Queued
             | SpanKind::TaskWait
             | SpanKind::Await => Name::Waits,
-            // Of these there are pauses.
-            SpanKind::StopTheWorld => return,
+            // With an end, it is a pause.
+            SpanKind::StopTheWorld if !is_open => return,
             _ => Name::Regions,
         };
         let [recording, time, monotonic] = self.writer.moment(end);

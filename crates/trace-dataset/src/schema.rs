@@ -392,7 +392,8 @@ pub const TABLES: &[Table] = &[
     spans!(
         "regions",
         "A region of a goroutine, a compilation, or other work of a .NET thread",
-        "`region`, `jit`; of .NET also `task_run`, `operation`, `finalizers`, `type_load`, `tiered_jit`"
+        "`region`, `jit`; of .NET also `task_run`, `operation`, `finalizers`, `type_load`, `tiered_jit`; \
+         `stop_the_world` without a known end: others are in `pauses`"
     ),
     events!(
         "samples",

@@ -5,7 +5,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 use trace_dataset::{Dataset, DatasetOptions, Summary, TABLES};
-use trace_timeline::{ClockDomain, Derived, EntityKind, Event, EventKind, Tables, Timestamp};
+use trace_timeline::{
+    ClockDomain, Derived, Entity, EntityKind, Event, EventKind, SpanKind, Tables, TextId, Timestamp,
+};
 
 mod given;
 
@@ -328,6 +330,26 @@ fn the_unread_rest_of_a_source_is_a_loss() {
     let summary = dataset.finish(&Tables::new()).unwrap();
     let losses = summary.tables.iter().find(|table| table.name == "losses").unwrap();
     assert_eq!(losses.rows, 1);
+}
+
+/// One with an end is a pause, which the correlator derives.
+#[test]
+fn a_stop_the_world_without_a_known_end_is_in_regions() {
+    let regions = |is_cut: Option<bool>| {
+        let dir = tempfile::tempdir().unwrap();
+        let mut tables = Tables::new();
+        let entity = tables.entity(Entity::new(EntityKind::Process, 3)).unwrap();
+        let (span, kind, name) = (tables.new_span(), SpanKind::StopTheWorld, TextId::EMPTY);
+        let begin = EventKind::Begin { span, entity, kind, name, by: None, of: None, stack: None };
+        let finish = is_cut.map(|is_cut| EventKind::Finish { span, by: None, is_cut });
+        let mut dataset = Dataset::create(dir.path(), DatasetOptions::new(1)).unwrap();
+        for kind in [Some(begin), finish].into_iter().flatten() {
+            let event = Event { time: Timestamp::default(), kind };
+            dataset.push(&Derived::Event(event), &tables);
+        }
+        given::rows(&dataset.finish(&tables).unwrap(), "regions")
+    };
+    assert_eq!([None, Some(true), Some(false)].map(regions), [1, 1, 0]);
 }
 
 #[test]
