@@ -1,4 +1,5 @@
 -- Time of threads without a CPU by process and reason. Sleeping threads may simply have nothing to do.
+-- A wait for a CPU has an interval for each thread that has that CPU meanwhile: scheduling_latency has whole waits.
 --
 -- Example:
 --   host  process          state      intervals  total        longest
