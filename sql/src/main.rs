@@ -11,10 +11,10 @@ use datafusion::error::DataFusionError;
 use datafusion::execution::context::SQLOptions;
 use datafusion::prelude::DataFrame;
 use futures::TryStreamExt;
-use output::{Format, Output};
+use output::{Format, Output, broken};
 use std::ffi::OsString;
 use std::fmt;
-use std::io::Read as _;
+use std::io::{Read as _, Write as _};
 use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -112,8 +112,7 @@ fn main() -> ExitCode {
 
 fn run() -> Result<(), Error> {
     let Some(args) = parse(std::env::args_os().skip(1).collect())? else {
-        println!("{USAGE}");
-        return Ok(());
+        return writeln!(std::io::stdout(), "{USAGE}").map_err(broken);
     };
     let sql = query(args.query)?;
     let runtime = tokio::runtime::Builder::new_multi_thread();

@@ -38,7 +38,8 @@ fn failed(error: ArrowError) -> Error {
     }
 }
 
-fn broken(error: io::Error) -> Error {
+/// The error of a write to the standard output.
+pub(crate) fn broken(error: io::Error) -> Error {
     match error.kind() {
         io::ErrorKind::BrokenPipe => Error::Closed,
         _ => Error::Io("standard output".to_owned(), error),

@@ -132,6 +132,16 @@ fn nothing_is_written() {
 }
 
 #[test]
+fn a_help_that_cannot_be_written_is_an_error_of_the_output() {
+    let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_triscope-sql"));
+    let output = command.arg("--help").stdout(full).output().unwrap();
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.starts_with("triscope-sql: standard output: "), "{text}");
+}
+
+#[test]
 fn only_the_files_of_the_named_partition_are_read() {
     let dir = tempfile::tempdir().unwrap();
     let rows = export(dir.path(), 1, Some("web-1"));
