@@ -24,7 +24,8 @@ pub struct Segment {
 /// Limits of a [`Ring`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
-    /// Maximum size of all segments, with that in progress.
+    /// Maximum size of all segments, with that in progress. Evicted ones that are [held](Ring::hold) may take as much
+    /// once more.
     pub bytes: u64,
     /// Segments that ended this long ago are not kept.
     pub keep: Duration,
