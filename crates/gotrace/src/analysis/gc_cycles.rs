@@ -162,6 +162,9 @@ pub struct GcCycles {
     heap: Option<u64>,
     current: Option<GcCycle>,
     generation: Generation,
+    /// A mark phase that began before is known. It is not in a v1 trace, nor where a generation
+    /// continues after a loss.
+    knows_mark: bool,
     last: Option<Timestamp>,
     /// Of a part of a trace: all its events of the GC.
     part: Option<Log>,
@@ -213,6 +216,7 @@ impl GcCycles {
             heap: None,
             current: None,
             generation: Generation::default(),
+            knows_mark: false,
             last: None,
             part: None,
         }
@@ -238,7 +242,10 @@ impl GcCycles {
         }
         match &mut self.part {
             Some(log) => log.keep(event),
-            None if kind == EventKind::Sync => self.generation.push(event),
+            None if kind == EventKind::Sync => {
+                self.generation.push(event);
+                self.knows_mark = event.generation() != 0;
+            }
             None if kind == EventKind::Metric => self.metric(event),
             None => self.range(event),
         }
@@ -254,6 +261,7 @@ impl GcCycles {
         self.stops.clear();
         (self.before, self.heap) = (Duration::ZERO, None);
         self.generation.loss();
+        self.knows_mark = false;
     }
 
     /// Completes the analysis after the last event.
@@ -299,10 +307,11 @@ impl GcCycles {
         }
     }
 
-    /// Counts an assist. Without a known cycle it is of one that began before the trace.
+    /// Counts an assist. Without a known cycle it is of one that began before the trace. If its mark
+    /// phase would be known, it ended there, too.
     fn assist(&mut self, time: Duration) {
         self.report.assists += time;
-        if self.current.is_none() {
+        if self.current.is_none() && !self.knows_mark {
             self.begin(None, GcTrigger::Unknown);
         }
         if let Some(cycle) = &mut self.current {
@@ -331,7 +340,8 @@ impl GcCycles {
                 }
             }
             Metric::HEAP_GOAL => {
-                if let Some(cycle) = &mut self.current {
+                // Until its end, it is the goal that the cycle before it has set.
+                if let Some(cycle) = self.current.as_mut().filter(|cycle| cycle.end.is_some()) {
                     cycle.goal = Some(value);
                 }
             }
@@ -492,5 +502,40 @@ const fn new(start: Option<Timestamp>, trigger: GcTrigger) -> GcCycle {
         heap_before: None,
         heap_after: None,
         goal: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analysis::Clip;
+    use crate::event::Record;
+    use crate::spec::EventType;
+    use crate::table::Table;
+    use std::sync::Arc;
+
+    /// A v1 trace does not mention a mark phase that began before it.
+    #[test]
+    fn an_assist_that_outlives_its_cycle_is_of_no_other() {
+        for (generation, count) in [(0, 1), (1, 0)] {
+            let table = Arc::new(Table::new(generation));
+            let assist = |ty, time| Record { g: GoId(7), ..Record::new(ty, time, [0, 0, 0, 0]) };
+            let records = [
+                Record::sync(0, 1, true),
+                Record::new(EventType::GC_BEGIN, 10, [0, 0, 0, 0]),
+                assist(EventType::GC_MARK_ASSIST_BEGIN, 20),
+                Record::new(EventType::GC_END, 100, [0, 0, 0, 0]),
+                assist(EventType::GC_MARK_ASSIST_END, 200),
+            ];
+            let mut cycles = GcCycles::new(1);
+            let mut clip = Clip::new(Timestamp::from_nanos(150), Timestamp::MAX);
+            for record in &records {
+                clip.push(Event { table: &table, record }, &mut |event| cycles.push(event));
+            }
+            clip.finish(&mut |event| cycles.push(event));
+            let report = cycles.finish();
+            assert_eq!(report.cycles.len(), count, "{report:?}");
+            assert_eq!(report.assists, Duration::from_nanos(50));
+        }
     }
 }

@@ -130,6 +130,29 @@ fn each_collection_has_a_mark_phase() {
     assert_eq!((last.heap_before, last.assists, last.assist_count), (Some(100), ns(50), 1));
 }
 
+/// A generation that starts within a mark phase has the goal that the cycle before it has set.
+#[test]
+fn a_cycle_sets_its_goal_when_it_ends() {
+    let event = |time, details| {
+        let event = EventConfig::new(details).time(Timestamp::from_nanos(time));
+        event.goroutine(GoId(7)).proc(ProcId(0)).thread(ThreadId(1)).build().unwrap()
+    };
+    let mark = || Range::new(RangeName::GcMark, ResourceId::None);
+    let goal = |bytes: u64| EventDetails::Metric(Metric::new(Metric::HEAP_GOAL, bytes));
+    let events = [
+        event(100, EventDetails::RangeActive(mark())),
+        event(110, goal(1_000)),
+        event(200, EventDetails::RangeEnd(mark())),
+        event(210, goal(2_000)),
+    ];
+    for (len, expected) in [(2, None), (4, Some(2_000))] {
+        let mut collections = GcCycles::new(5);
+        events.iter().take(len).for_each(|event| collections.push(event.as_event()));
+        let report = collections.finish();
+        assert_eq!(report.cycles.iter().map(|cycle| cycle.goal).collect::<Vec<_>>(), [expected]);
+    }
+}
+
 fn allocations(name: &str) -> AllocationsReport {
     let mut allocations = Allocations::new();
     events(name, |event| allocations.push(event));
