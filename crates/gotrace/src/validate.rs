@@ -312,10 +312,13 @@ impl Validator {
             if transition.stack() != event.stack() {
                 found.push(Violation::Stacks);
             }
-            let thread = goroutine.thread.take().and_then(|thread| self.threads.get_mut(&thread));
+            let thread = goroutine.thread.take();
+            // It has no thread if it began before a v1 trace.
+            let is_converted = self.version.is_v1() && from == GoState::Syscall && thread.is_none();
+            let thread = thread.and_then(|thread| self.threads.get_mut(&thread));
             match thread.filter(|thread| thread.goroutine == Some(id)) {
                 Some(thread) => thread.goroutine = None,
-                None => found.push(Violation::NotExecuting(resource)),
+                None => found.extend((!is_converted).then_some(Violation::NotExecuting(resource))),
             }
         }
         if to == none {

@@ -85,6 +85,25 @@ impl Events {
     }
 }
 
+/// A v1 trace does not have the thread of a system call that began before it.
+#[test]
+fn a_system_call_since_before_a_v1_trace_has_no_thread() {
+    use GoState::{Runnable, Syscall, Undetermined};
+    let found = |version| {
+        let mut validator = Validator::new(version);
+        let mut go = |time, from, to| {
+            let transition = StateTransition::of_goroutine(GoId(1), from, to);
+            let event = EventConfig::new(EventDetails::StateTransition(transition));
+            let event = event.time(Timestamp::from_nanos(time)).build().unwrap();
+            validator.push(event.as_event())
+        };
+        [go(1, Undetermined, Syscall), go(2, Syscall, Runnable)].concat()
+    };
+    assert_eq!(found(Version::Go121), []);
+    let violations = [Violation::NoThread, Violation::NotExecuting(GoId(1).into())];
+    assert_eq!(found(Version::Go126), violations);
+}
+
 #[test]
 fn each_rule_is_found() {
     use GoState::{NotExist, Runnable, Running, Undetermined, Waiting};
