@@ -314,7 +314,7 @@ impl Allocations {
 
     /// The types of the generation that begins.
     fn sync(&mut self, sync: SyncPoint<'_>) {
-        self.types.clear();
+        self.types = HashMap::default(); // clearing it would visit the places of all that were there
         for batch in sync.experimental_batches() {
             if batch.experiment == Experiment::ALLOC_FREE && self.batch(batch.data).is_err() {
                 self.report.damaged_batches += 1;
@@ -334,7 +334,9 @@ impl Allocations {
                     let length = usize::try_from(data.uvarint()?).unwrap_or(usize::MAX);
                     let name = data.bytes(length)?;
                     let number = self.number(BStr::new(name));
-                    self.types.insert(id, (number, size));
+                    if self.types.len() < MAX_TYPES || self.types.contains_key(&id) {
+                        self.types.insert(id, (number, size));
+                    }
                 }
             }
             1 => {
@@ -465,9 +467,42 @@ impl Allocations {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::Record;
+    use crate::event::{ExperimentalBatch, Record};
+    use crate::id::ThreadId;
+    use crate::synthetic::{EventConfig, EventDetails, SyncDetails};
     use crate::table::Table;
     use std::sync::Arc;
+
+    #[test]
+    fn the_types_of_a_generation_are_limited() {
+        let mut allocations = Allocations::new();
+        let mut generation = |count: u64| {
+            let mut data = vec![0]; // a batch of types
+            for mut id in 0..count {
+                while id >= 0x80 {
+                    data.push(id as u8 | 0x80);
+                    id >>= 7;
+                }
+                // The address, the size, the bytes with pointers, and the length of the name.
+                data.extend([id as u8, 0, 8, 0, 0]);
+            }
+            let batch = ExperimentalBatch {
+                experiment: Experiment::ALLOC_FREE,
+                thread: ThreadId(1),
+                data: &data,
+            };
+            let experimental_batches = vec![batch];
+            let sync = SyncDetails { n: 1, experimental_batches, ..SyncDetails::default() };
+            let event = EventConfig::new(EventDetails::Sync(sync)).build().unwrap();
+            allocations.push(event.as_event());
+            (allocations.types.len(), allocations.types.capacity())
+        };
+        assert_eq!(generation(200_000).0, MAX_TYPES);
+        let (len, capacity) = generation(1);
+        assert_eq!(len, 1);
+        assert!(capacity < 1_000, "{capacity}");
+        assert_eq!(allocations.finish().damaged_batches, 0);
+    }
 
     #[test]
     fn spans_beyond_the_limit_are_counted() {

@@ -258,7 +258,7 @@ impl GcCycles {
         self.end_open();
         self.close();
         self.report.cut += self.stops.len() as u64;
-        self.stops.clear();
+        self.stops = HashMap::default(); // clearing it would visit the places of all that were there
         (self.before, self.heap) = (Duration::ZERO, None);
         self.generation.loss();
         self.knows_mark = false;
@@ -514,17 +514,34 @@ mod tests {
     use crate::table::Table;
     use std::sync::Arc;
 
+    #[test]
+    fn a_loss_visits_no_places_of_stops_before_others() {
+        const COUNT: i64 = 10_000;
+        let table = Arc::new(Table::new(1));
+        let mut cycles = GcCycles::new(1);
+        let begin = |cycles: &mut GcCycles, id| {
+            let record = Record { g: GoId(id), ..Record::new(EventType::STW_BEGIN, id, [0; 4]) };
+            cycles.push(Event { table: &table, record: &record });
+        };
+        (1..=COUNT).for_each(|id| begin(&mut cycles, id));
+        for id in 1..=COUNT {
+            assert_eq!(cycles.stops.capacity() as i64 >= COUNT, id == 1);
+            cycles.loss();
+            begin(&mut cycles, id);
+        }
+    }
+
     /// A v1 trace does not mention a mark phase that began before it.
     #[test]
     fn an_assist_that_outlives_its_cycle_is_of_no_other() {
         for (generation, count) in [(0, 1), (1, 0)] {
             let table = Arc::new(Table::new(generation));
-            let assist = |ty, time| Record { g: GoId(7), ..Record::new(ty, time, [0, 0, 0, 0]) };
+            let assist = |ty, time| Record { g: GoId(7), ..Record::new(ty, time, [0; 4]) };
             let records = [
                 Record::sync(0, 1, true),
-                Record::new(EventType::GC_BEGIN, 10, [0, 0, 0, 0]),
+                Record::new(EventType::GC_BEGIN, 10, [0; 4]),
                 assist(EventType::GC_MARK_ASSIST_BEGIN, 20),
-                Record::new(EventType::GC_END, 100, [0, 0, 0, 0]),
+                Record::new(EventType::GC_END, 100, [0; 4]),
                 assist(EventType::GC_MARK_ASSIST_END, 200),
             ];
             let mut cycles = GcCycles::new(1);

@@ -213,8 +213,8 @@ impl Utilization {
         self.stopped = 0;
         self.active.clear();
         self.busy = 0;
-        self.assisting.clear();
-        self.workers.clear();
+        // Clearing them would visit the places of all that were there.
+        (self.assisting, self.workers) = (HashSet::default(), HashSet::default());
         self.executing = IdMap::default();
         self.outdated = Outdated { all: true, ..Outdated::default() };
         let Some(last) = self.last else { return };
@@ -760,8 +760,32 @@ impl Series {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::event::Range;
+    use crate::synthetic::{EventConfig, EventDetails};
     use proptest::collection::vec;
     use proptest::prelude::*;
+
+    #[test]
+    fn a_loss_visits_no_places_of_assists_before_others() {
+        const COUNT: i64 = 10_000;
+        let mut utilization = Utilization::new(UtilizationOptions::default());
+        let mut emit = |time, details: EventDetails<'_>| {
+            let event = EventConfig::new(details).time(Timestamp::from_nanos(time));
+            utilization.push(event.proc(ProcId(0)).build().unwrap().as_event());
+            let capacity = utilization.assisting.capacity() as i64;
+            if time >= COUNT {
+                utilization.loss();
+            }
+            capacity
+        };
+        let assist = |id| Range::new(RangeName::GcMarkAssist, GoId(id));
+        emit(0, EventDetails::Metric(Metric::new(Metric::GOMAXPROCS, 1_u64)));
+        (1..COUNT).for_each(|id| _ = emit(id, EventDetails::RangeBegin(assist(id))));
+        for time in COUNT..2 * COUNT {
+            let capacity = emit(time, EventDetails::RangeBegin(assist(1)));
+            assert_eq!(capacity >= COUNT - 1, time == COUNT);
+        }
+    }
 
     /// The windows of a function, each compared with all that are selected.
     fn naive(series: &Series, window: Duration, count: usize) -> Vec<(Timestamp, f64)> {
