@@ -316,14 +316,14 @@ impl Utilization {
                 if kind == EventKind::RangeActive && self.executing.contains(event.goroutine().0) {
                     self.was_active_before();
                 }
-                self.count(event.proc(), step);
                 if let Some(id) = range.scope.goroutine().filter(|id| id.is_some()) {
                     if step > 0 {
                         self.assisting.insert(id);
-                    } else {
-                        self.assisting.remove(&id);
+                    } else if !self.assisting.remove(&id) && self.has_loss {
+                        return false; // its begin is lost, and did not count
                     }
                 }
+                self.count(event.proc(), step);
             }
             _ => return false,
         }
@@ -416,6 +416,9 @@ impl Utilization {
         let active = self.active.entry(proc).or_default();
         let was_busy = *active > 0;
         *active += step;
+        if self.has_loss {
+            *active = (*active).max(0); // the begin of what ends may be lost
+        }
         let (is_busy, is_idle) = (*active > 0, *active == 0);
         if is_idle {
             self.active.remove(&proc);

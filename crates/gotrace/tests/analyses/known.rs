@@ -661,6 +661,26 @@ fn an_activity_on_a_p_that_ends_is_over() {
     assert_eq!(trace.functions(), [expected]);
 }
 
+/// The end of an activity whose begin did not count ends no other one.
+#[test]
+fn an_activity_that_a_loss_cuts_off_hides_no_other() {
+    let mut options = UtilizationOptions::default();
+    options.sweep = true;
+    let assist = Range::new(RangeName::GcMarkAssist, GoId(7));
+    let sweep = Range::new(RangeName::GcSweep, ProcId(0));
+    for range in [assist, sweep] {
+        let mut trace = Collector::new(options);
+        trace.procs(0, 1);
+        trace.emit(100, 0, EventDetails::RangeBegin(range));
+        trace.0.loss();
+        trace.emit(200, 0, EventDetails::RangeEnd(range));
+        trace.emit(300, 0, EventDetails::RangeBegin(range));
+        trace.emit(400, 0, EventDetails::RangeEnd(range));
+        trace.procs(500, 1);
+        assert_eq!(trace.functions(), [[(0, 1.0), (300, 0.0), (400, 1.0), (500, 0.0)]]);
+    }
+}
+
 /// Values are corrected as often as an activity is seen that has been there since the start, in
 /// time proportional to the number of events.
 #[test]
