@@ -22,7 +22,8 @@ pub struct Times {
     pub running: Duration,
     /// Runnable: waiting for a P. Go: "scheduling wait".
     pub runnable: Duration,
-    /// In a system call, with a P.
+    /// In a system call, with a P, and without one where Go counts it: see
+    /// [`Summarizer`](super::Summarizer).
     pub syscall: Duration,
     /// In a system call after the scheduler has taken the P away.
     pub syscall_blocked: Duration,

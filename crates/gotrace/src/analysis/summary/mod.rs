@@ -23,11 +23,13 @@ use trace_common::{IdMap, SeededState, Timestamp};
 /// there, as [`Times::syscall`] and as [`Times::runnable`]; here it is [`Times::syscall_blocked`].
 /// A task that ends twice keeps its type, which Go forgets at the second end.
 ///
-/// Two rules of Go count [`Times::syscall`] where a goroutine has no P; [`Scheduling`](super::Scheduling)
-/// does not. A goroutine returns from a system call whose P was taken away, while another one is in a
-/// system call on that P: the other call counts to its end, even if it loses the P too. In a trace of
-/// Go ≤ 1.21, a goroutine that was in a system call when tracing started has the P of the goroutine
-/// that started tracing.
+/// Four rules of Go count [`Times::syscall`] where a goroutine has no P; [`Scheduling`](super::Scheduling)
+/// does not. A goroutine is created in a system call, as that of a thread of C. A goroutine is in a
+/// system call without a P where the trace first mentions it: the call counts from there on. A
+/// goroutine returns from a system call whose P was taken away, while another one is in a system call
+/// on that P: the other call counts to its end, even if it loses the P too. In a trace of Go ≤ 1.21, a
+/// goroutine that was in a system call when tracing started has the P of the goroutine that started
+/// tracing.
 ///
 /// Memory is used for live goroutines, their open regions, and tasks: what has ended is returned by
 /// [`Summarizer::push`]. Tasks are kept to the end of the trace, because other goroutines may
