@@ -393,6 +393,9 @@ impl Scheduling {
         if event.record.restarts() {
             self.loss();
         }
+        if event.record.is_without_time() {
+            return;
+        }
         let now = event.time();
         let is_first = self.last.replace(now).is_none();
         if self.is_lost {

@@ -66,6 +66,13 @@ impl Record {
         self.args[2] = 1;
     }
 
+    /// Whether this is the sync event before damage in the first generation, whose time is none of the
+    /// trace.
+    #[inline(always)]
+    pub(crate) const fn is_without_time(&self) -> bool {
+        self.ty.0 == SYNC.0 && self.sync_number() == 1 && !self.has_tables() && self.time == 1
+    }
+
     /// Whether all states from before this sync event may be wrong, because the generations before
     /// it are damaged. What exists is mentioned again after it, as at the start of a trace.
     #[inline(always)]

@@ -377,6 +377,24 @@ fn a_task_that_spans_a_loss_keeps_its_type() {
     }
 }
 
+/// The sync event before damage in the first generation has no time of the trace.
+#[test]
+fn the_time_of_a_damaged_trace_is_that_of_its_events() {
+    let trace = common::recorded("go1.26-mixed.trace.gz");
+    let index = Index::read(&trace[..]).unwrap();
+    let first = index.generations().first().unwrap();
+    let cut = &trace[..(first.offset + first.len / 2) as usize];
+    let mut analyses = Analyses::new();
+    assert!(analyses.read(cut, true), "it is damaged");
+    let mut times: Vec<Timestamp> = Vec::new();
+    common::recover(cut, &mut times, |times, event| times.push(event.time()), |_| {});
+    let [no_time, start, .., end] = times[..] else { panic!("{times:?}") };
+    assert!(no_time.nanos() == 1 && start.nanos() > 1, "{no_time} {start}");
+    let (summary, scheduling, ..) = analyses.finish();
+    assert_eq!(summary.span, Some((start, end)));
+    assert_eq!(scheduling.processors.first().unwrap().start, start);
+}
+
 /// A thread of C that calls Go has one goroutine for all its calls.
 #[test]
 fn a_goroutine_whose_id_is_used_again_after_a_loss_keeps_its_times() {

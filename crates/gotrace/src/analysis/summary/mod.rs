@@ -295,6 +295,9 @@ impl Summarizer {
         if event.record.restarts() {
             self.loss();
         }
+        if event.record.is_without_time() {
+            return None;
+        }
         self.last = self.at(event.time());
         if self.first.is_none() {
             self.first = Some(self.last);
