@@ -217,16 +217,22 @@ impl Clip {
         self.phase = Phase::After;
     }
 
-    /// Passes on the state of a goroutine that is mentioned for the first time, after the range.
+    /// Passes on what is mentioned for the first time after the range: the state of a goroutine, an
+    /// assist, sweeping.
     fn mention(&mut self, event: Event<'_>, each: Each<'_>) {
         if self.end.is_none() {
             self.end = Some(Kept::of(event));
         }
-        let Some(Step { id, from, to, .. }) = Step::of(event) else { return };
-        let is_state = match self.is_resumed {
+        let is_state = match Step::of(event) {
             // After a loss, a goroutine that does something may be mentioned as it is later.
-            true => self.mentioned.insert(id) && (from == GoState::Undetermined || from == to),
-            false => from == GoState::Undetermined,
+            Some(Step { id, from, to, .. }) if self.is_resumed => {
+                self.mentioned.insert(id) && (from == GoState::Undetermined || from == to)
+            }
+            Some(Step { from, .. }) => from == GoState::Undetermined,
+            None if event.kind() == EventKind::RangeActive => {
+                event.range().is_some_and(|range| range.name != RangeName::GcMark)
+            }
+            None => false,
         };
         if is_state {
             Kept::of(event).pass(self.to, None, each);

@@ -431,6 +431,32 @@ fn an_activity_of_several_generations_counts_from_the_start_of_the_range() {
     assert_eq!(function, [(300, 0.0), (400, 1.0), (500, 0.0)]);
 }
 
+/// It has been active since the start of the generation.
+#[test]
+fn an_activity_that_is_mentioned_after_the_range_counts_in_it() {
+    let assist = || Range::new(RangeName::GcMarkAssist, GoId(7));
+    let sweep = || Range::new(RangeName::GcSweep, ProcId(0));
+    let events = [
+        sync(0, 1),
+        procs(1, 1),
+        goroutine(900, GoState::Undetermined, GoState::Waiting),
+        synthetic(900, EventDetails::RangeActive(assist())),
+        synthetic(900, EventDetails::RangeActive(sweep())),
+        synthetic(950, EventDetails::RangeEnd(assist())),
+        synthetic(950, EventDetails::RangeEnd(sweep())),
+        procs(1_000, 1),
+    ];
+    let of = |from, to| {
+        let mut collections = GcCycles::new(5);
+        clip_events(&events, (from, to), &mut |event| collections.push(event));
+        let report = collections.finish();
+        [report.assists, report.sweep].map(|time| time.as_nanos())
+    };
+    assert_eq!(of(0, 1_000), [950; 2]);
+    assert_eq!(of(0, 100), [100; 2]);
+    assert_eq!(of(100, 1_000), [850; 2]);
+}
+
 #[test]
 fn a_stop_of_the_world_that_began_before_the_range_is_cut() {
     let stop = || Range::new(RangeName::StopTheWorld("GC mark termination".into()), GoId(7));
