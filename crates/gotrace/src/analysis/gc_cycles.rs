@@ -80,7 +80,7 @@ pub struct GcCycle {
     pub heap_before: Option<u64>,
     /// The least number of bytes of heap objects after it, up to the next cycle.
     pub heap_after: Option<u64>,
-    /// The heap goal that it set for the next cycle, in bytes.
+    /// The heap goal that it set for the next cycle, in bytes; `None` if the trace does not contain that.
     pub goal: Option<u64>,
 }
 
