@@ -121,17 +121,18 @@ impl Converter {
 impl V1 {
     /// Writes the next event to `out`; `false` at the end. Several events may have the same time.
     pub(crate) fn next(&mut self, out: &mut Record) -> Result<bool, Error> {
-        loop {
-            if self.queued(out) {
-                return Ok(true);
-            }
+        while !self.queued(out) {
             let Some(event) = self.events.get(self.position).copied() else { return Ok(false) };
             self.position += 1;
             if self.convert(&event, out)? {
-                self.validate(&event, out)?;
-                return Ok(true);
+                break;
             }
         }
+        // A queued record is of that event, too.
+        if let Some(event) = self.position.checked_sub(1).and_then(|last| self.events.get(last)) {
+            self.validate(event, out)?;
+        }
+        Ok(true)
     }
 
     #[inline]

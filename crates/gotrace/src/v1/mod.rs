@@ -53,7 +53,8 @@ pub(crate) struct V1 {
 
 impl V1 {
     /// Reads all of a trace after its header. Errors are found here, before any event is returned,
-    /// except for events that no version of the format should have.
+    /// except for events that no version of the format should have, and those that refer to what is not
+    /// in the trace.
     pub(crate) fn read(
         source: impl Read,
         version: Version,

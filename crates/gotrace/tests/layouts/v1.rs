@@ -24,6 +24,7 @@ mod ty {
     pub(super) const HEAP_ALLOC: u8 = 33;
     pub(super) const FUTILE_WAKEUP: u8 = 36;
     pub(super) const STRING: u8 = 37;
+    pub(super) const GO_START_LABEL: u8 = 41;
     pub(super) const USER_TASK_CREATE: u8 = 45;
     pub(super) const USER_LOG: u8 = 48;
     pub(super) const CPU_SAMPLE: u8 = 49;
@@ -286,6 +287,12 @@ fn ids_missing_from_the_tables_are_refused() {
     let (text, error) = started().event(ty::USER_LOG, &[0, 1, 99, 0]).bytes(b"m").end().error();
     assert_eq!(text, STARTED);
     assert_eq!(error.to_string(), "unknown string 99 (at byte 57, M 77, in UserLog)");
+
+    // The label is an event of its own, after the start.
+    let labelled = started().event(ty::GO_BLOCK, &[1, 1]).event(ty::GO_START_LABEL, &[1, 3, 1, 99]);
+    let (text, error) = labelled.end().error();
+    assert!(text.contains("GoID=3 Runnable->Running"), "{text}");
+    assert_eq!(error.to_string(), "unknown string 99 (at byte 60, M 77, in GoLabel)");
 
     // Of a stack that lacks a string, only the events that use it.
     let broken = started().event(ty::GO_SYSCALL, &[5, 2]).end();
