@@ -420,8 +420,8 @@ impl Client {
         self.order(&Request::DisablePerfMap)
     }
 
-    /// Runs the startup hook in the assembly at `path`, an absolute path in the target's file
-    /// system (.NET 8).
+    /// Runs the startup hook in the assembly at `path`, an absolute path without a colon in the target's
+    /// file system (.NET 8).
     ///
     /// A suspended runtime runs the hook at startup. A running one runs it at once, on the thread
     /// of its diagnostic server: a hook that does not return blocks all diagnostics of the process
@@ -433,13 +433,16 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`RejectedRequest::StartupHook`] if the assembly is not a hook or cannot be read, or if the client
-    /// reaches the runtime through a proxy; [`Error::TargetEnded`] if the runtime could not run it; those of every command: see
-    /// [`Client`].
+    /// [`RejectedRequest::StartupHook`] if the path is not such a path, if the assembly is not a hook or cannot be
+    /// read, or if the client reaches the runtime through a proxy; [`Error::TargetEnded`] if the runtime could not
+    /// run it; those of every command: see [`Client`].
     pub fn apply_startup_hook(&self, path: &str) -> Result<()> {
         let rejected = |reason| RejectedRequest::StartupHook { path: path.into(), reason };
         if !path.starts_with('/') {
             return Err(rejected(StartupHookError::RelativePath).into());
+        }
+        if path.contains(':') {
+            return Err(rejected(StartupHookError::Colon).into());
         }
         let pid =
             self.runtime_for_hook()?.ok_or_else(|| rejected(StartupHookError::Unverifiable))?;

@@ -13,6 +13,9 @@ pub enum StartupHookError {
     /// The path is relative. A runtime would use it as the name of an assembly.
     #[error("the path is not absolute")]
     RelativePath,
+    /// The path contains a colon, at which a suspended runtime splits it.
+    #[error("the path contains a colon, at which a suspended runtime splits it")]
+    Colon,
     /// The file cannot be read in the target's file system.
     #[error("the target's file cannot be read: {0}")]
     Unreadable(std::io::ErrorKind),

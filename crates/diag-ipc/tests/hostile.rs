@@ -964,6 +964,19 @@ fn a_dialer_makes_the_connections() {
     assert!(matches!(error, Error::Io { operation: Operation::Connect, .. }), "{error}");
 }
 
+/// A suspended runtime would run the parts of the path.
+#[test]
+fn a_startup_hook_with_a_colon_in_its_path_is_not_sent() {
+    use diag_ipc::{RejectedRequest, StartupHookError};
+    let client = Client::with_dialer(|_| panic!("it connects"));
+    match client.apply_startup_hook("/a:b.dll") {
+        Err(Error::Rejected(RejectedRequest::StartupHook { reason, .. })) => {
+            assert_eq!(reason, StartupHookError::Colon);
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
 #[cfg(target_os = "linux")]
 /// Answers the requests of a client as a runtime of the process `pid` that does not describe itself further.
 fn describe(pid: u32, stream: &mut UnixStream) {

@@ -314,6 +314,7 @@ fn a_file_that_is_no_startup_hook_is_not_sent() {
             ("/nowhere/Hook.dll", StartupHookError::Unreadable(std::io::ErrorKind::NotFound)),
             ("Workload.dll", StartupHookError::RelativePath),
             ("Workload", StartupHookError::RelativePath),
+            ("/a:b.dll", StartupHookError::Colon),
             (framework, StartupHookError::NoClass),
         ] {
             match target.client().apply_startup_hook(path) {
@@ -381,7 +382,9 @@ fn calls(target: &Target) -> Vec<(String, Call)> {
     add("peer".into(), Box::new(|c| drop(c.peer())));
 
     let hook = testkit::dotnet::assembly().to_str().unwrap().to_owned();
-    for path in ["", "a\0", "Workload", "/nowhere/Hook.dll", "/etc/passwd", "/proc", &hook] {
+    let paths =
+        ["", "a\0", "Workload", "/nowhere/Hook.dll", "/a:b.dll", "/etc/passwd", "/proc", &hook];
+    for path in paths {
         let path = path.to_owned();
         add(
             format!("apply_startup_hook {path:?}"),
