@@ -454,7 +454,7 @@ impl Client {
 
     /// The process in which a startup hook would run, if it is known.
     fn runtime_for_hook(&self) -> Result<Option<u32>> {
-        let Ok(Peer { pid: Some(pid), .. }) = self.peer() else { return Ok(None) };
+        let Some(pid) = self.peer()?.pid else { return Ok(None) };
         if self.endpoint.is_direct() {
             return Ok(Some(pid));
         }

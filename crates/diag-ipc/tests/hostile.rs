@@ -964,6 +964,16 @@ fn a_dialer_makes_the_connections() {
     assert!(matches!(error, Error::Io { operation: Operation::Connect, .. }), "{error}");
 }
 
+/// That the files of the target are not visible would be another reason.
+#[test]
+fn a_startup_hook_for_a_target_without_a_server_is_an_error_of_the_connection() {
+    let client = Client::new(std::path::Path::new("/nowhere/socket"));
+    match client.apply_startup_hook("/nowhere/Hook.dll") {
+        Err(Error::Io { operation: Operation::Connect, .. }) => {}
+        other => panic!("{other:?}"),
+    }
+}
+
 /// A suspended runtime would run the parts of the path.
 #[test]
 fn a_startup_hook_with_a_colon_in_its_path_is_not_sent() {
