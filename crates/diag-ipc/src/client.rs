@@ -127,7 +127,8 @@ impl Client {
     /// [`Client::for_process`].
     ///
     /// The server can be a proxy. What commands check about the target before they send a request, they
-    /// check only if the process that listens has the process id that the runtime reports.
+    /// check only if the process that listens has the process id that the runtime reports. The id 1, which the
+    /// first process of every container has, proves nothing: such a target is checked as one behind a proxy.
     pub fn new(address: impl Into<Address>) -> Self {
         Self::of(Arc::new(address.into()))
     }
@@ -386,7 +387,7 @@ impl Client {
 
     /// Whether the peer `pid` is the process that `info` describes, and not a proxy.
     fn is_runtime(&self, pid: u32, info: &ProcessInfo) -> bool {
-        self.endpoint.is_direct() || target::is_reported_as(pid, info.pid)
+        self.endpoint.is_direct() || target::is_identified_by(pid, info.pid)
     }
 
     fn state(&self, info: &ProcessInfo) -> Result<Option<bool>> {
@@ -563,7 +564,7 @@ impl Client {
         self.order_message(&request, &message)
     }
 
-    /// Whether the process is known to be a single-file application.
+    /// Whether the process may be a single-file application: it is, or a proxy with the same process id.
     fn is_single_file(&self) -> Result<bool> {
         let Some(pid) = self.peer()?.pid else { return Ok(false) };
         if target::is_single_file(pid) != Some(true) {
@@ -573,7 +574,7 @@ impl Client {
             return Ok(true);
         }
         match self.process_info() {
-            Ok(info) => Ok(self.is_runtime(pid, &info)),
+            Ok(info) => Ok(target::is_reported_as(pid, info.pid)),
             // .NET Core 3.1 extracts such an application and maps `libcoreclr`: this is a proxy.
             Err(e) if e.is_unknown_command() => Ok(false),
             Err(e) => Err(e),

@@ -16,6 +16,12 @@ pub(crate) fn is_reported_as(pid: u32, reported: u64) -> bool {
     u64::from(trace_common::innermost_pid(&status).unwrap_or(pid)) == reported
 }
 
+/// Whether the id that a runtime reports shows that it is this process. 1 does not: the first process of every
+/// container has it, and a proxy can be that, too.
+pub(crate) fn is_identified_by(pid: u32, reported: u64) -> bool {
+    reported != 1 && is_reported_as(pid, reported)
+}
+
 /// Whether the runtime is part of the program file: such a process maps no `libcoreclr`. `None` if
 /// this cannot be determined.
 pub(crate) fn is_single_file(pid: u32) -> Option<bool> {
@@ -119,6 +125,14 @@ mod tests {
         assert_eq!(has_line_with(&maps[..], b"/libcoreclr.so"), Some(true));
         assert_eq!(has_line_with(&maps[..], b"/libother.so"), Some(false));
         assert_eq!(has_line_with(&b""[..], b"/libcoreclr.so"), None);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn the_first_process_of_a_namespace_is_not_identified() {
+        let own = trace_common::innermost_pid(&fs::read("/proc/self/status").unwrap()).unwrap();
+        assert!(is_identified_by(std::process::id(), own.into()));
+        assert!(!is_identified_by(1, 1));
     }
 
     #[cfg(target_os = "linux")]

@@ -167,7 +167,7 @@ pub struct Runtime {
 
 impl Runtime {
     fn new(shared: &Arc<Shared>, advertise: Advertise, peer: Peer) -> Self {
-        let is_direct = peer.pid.is_some_and(|pid| target::is_reported_as(pid, advertise.pid));
+        let is_direct = peer.pid.is_some_and(|pid| target::is_identified_by(pid, advertise.pid));
         let cookie = advertise.cookie;
         let endpoint = ReverseEndpoint { shared: Arc::clone(shared), cookie, is_direct };
         Self { advertise, peer, client: Client::of(Arc::new(endpoint)) }
