@@ -22,6 +22,14 @@ enum State {
 }
 
 impl Cancellation {
+    /// An error if the commands are cancelled.
+    pub(crate) fn check(&self) -> io::Result<()> {
+        match *self.lock() {
+            State::Cancelled => Err(io::ErrorKind::ConnectionAborted.into()),
+            State::Idle | State::Connected(_) | State::Finished => Ok(()),
+        }
+    }
+
     /// Closes a connection when the commands are cancelled. An error if they are.
     pub(crate) fn watch(&self, connection: &Connection) -> io::Result<()> {
         let mut state = self.lock();

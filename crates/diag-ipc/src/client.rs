@@ -181,19 +181,15 @@ impl Client {
 
     /// Sends `message`, the encoding of `request`.
     fn send(&self, request: &Request, message: &[u8]) -> Result<(Connection, Vec<u8>)> {
-        let mut connection = self.connect()?;
         #[cfg(all(feature = "tokio", unix))]
-        if let Some(cancellation) = &self.cancellation {
-            // The runtime keeps a session whose stream is closed: its reply is waited for, so that it can be
-            // stopped.
-            let is_of_session =
-                matches!(request, Request::CollectTracing { .. } | Request::StopTracing { .. });
-            if !is_of_session {
-                let operation = crate::Operation::Connect;
-                cancellation
-                    .watch(&connection)
-                    .map_err(|source| Error::Io { operation, source })?;
-            }
+        if matches!(request, Request::CollectTracing { .. }) {
+            self.unless_cancelled(Cancellation::check)?;
+        }
+        let mut connection = self.connect()?;
+        // The runtime keeps a session whose stream is closed: its reply is waited for, so that it can be stopped.
+        #[cfg(all(feature = "tokio", unix))]
+        if !matches!(request, Request::CollectTracing { .. } | Request::StopTracing { .. }) {
+            self.unless_cancelled(|cancellation| cancellation.watch(&connection))?;
         }
         connection.send(message, Deadline::after(self.timeouts.send))?;
         let command = request.command();
@@ -216,6 +212,16 @@ impl Client {
             }
             (error, _) => error,
         })
+    }
+
+    /// Calls a function that fails if the commands of the client are cancelled, where they can be.
+    #[cfg(all(feature = "tokio", unix))]
+    fn unless_cancelled(
+        &self,
+        check: impl FnOnce(&Cancellation) -> std::io::Result<()>,
+    ) -> Result<()> {
+        let error = |source| Error::Io { operation: crate::Operation::Connect, source };
+        self.cancellation.as_deref().map_or(Ok(()), check).map_err(error)
     }
 
     /// Reads the reply to the request for a session, which has its stream on the same connection.

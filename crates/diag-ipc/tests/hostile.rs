@@ -725,6 +725,41 @@ fn a_dropped_asynchronous_command_closes_its_connection() {
     clone.unwrap().resume_runtime().unwrap();
 }
 
+/// The runtime refuses the newest version of the request after its future was dropped.
+#[cfg(feature = "tokio")]
+#[test]
+fn a_dropped_asynchronous_request_for_a_session_has_no_other_version() {
+    let (requests, requested) = std::sync::mpsc::channel();
+    let (dropped, is_dropped) = std::sync::mpsc::channel::<()>();
+    let (_dir, client) = server(move |mut stream| {
+        let is_of_session = matches!(request(&mut stream), Some(Request::CollectTracing { .. }));
+        requests.send(is_of_session).unwrap();
+        if is_of_session {
+            let _ = is_dropped.recv(); // closed
+        }
+        let refusal = Reply::Error { code: HResult::UnknownCommand, message: None };
+        stream.write_all(&refusal.encode().unwrap()).unwrap();
+    });
+    let asynchronous = diag_ipc::asynchronous::Client::new(client.clone());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let requested = runtime.block_on(async {
+        let arrived = tokio::task::spawn_blocking(move || {
+            assert_eq!(requested.recv(), Ok(true));
+            requested
+        });
+        tokio::select! {
+            biased;
+            requested = arrived => requested.unwrap(),
+            session = asynchronous.collect_tracing(config()) => panic!("{session:?}"),
+        }
+    });
+    drop(dropped);
+    // Waits for the thread of the command.
+    drop(runtime);
+    client.resume_runtime().unwrap_err();
+    assert_eq!(requested.recv(), Ok(false), "another request for a session");
+}
+
 #[cfg(feature = "tokio")]
 #[test]
 fn a_dropped_asynchronous_session_waits_for_its_stream() {
