@@ -192,26 +192,30 @@ impl Client {
             self.unless_cancelled(|cancellation| cancellation.watch(&connection))?;
         }
         connection.send(message, Deadline::after(self.timeouts.send))?;
-        let command = request.command();
-        let error = match connection.reply(command, Deadline::after(self.reply_limit(request))) {
-            Ok(payload) => return Ok((connection, payload)),
-            Err(error) => error,
-        };
+        let deadline = Deadline::after(self.reply_limit(request));
+        match connection.reply(request.command(), deadline) {
+            Ok(payload) => Ok((connection, payload)),
+            Err(error) => Err(self.without_reply(request, connection, error)),
+        }
+    }
+
+    /// The error of a request that was sent, from that of its reply.
+    fn without_reply(&self, request: &Request, connection: Connection, error: Error) -> Error {
         let pid = connection.peer().pid;
         if let (Request::CollectTracing { command, .. }, Error::Timeout { .. }) = (request, &error)
         {
             // The runtime may still start the session.
             late::stop(self, connection, *command);
         }
-        Err(match (error, pid) {
+        match (error, pid) {
             (Error::Closed { .. }, Some(pid)) if target::has_ended(pid) => {
-                Error::TargetEnded { pid, command }
+                Error::TargetEnded { pid, command: request.command() }
             }
             (Error::Timeout { after, .. }, Some(pid)) if target::is_stopped(pid) => {
                 Error::TargetStopped { pid, after }
             }
             (error, _) => error,
-        })
+        }
     }
 
     /// Calls a function that fails if the commands of the client are cancelled, where they can be.
@@ -654,20 +658,25 @@ impl Client {
         let request = Request::CollectUserEvents { command: version, config: config.clone() };
         let message = request.encode()?;
         let mut connection = self.connect()?;
+        #[cfg(feature = "tokio")]
+        self.unless_cancelled(|cancellation| cancellation.watch(&connection))?;
         connection.send(&message, Deadline::after(self.timeouts.send))?;
         // An older runtime has already replied and closed: its reply is the better error.
         let sent = connection.send_fd(user_events_data);
-        let payload = match connection.reply(command, Deadline::after(self.reply_limit(&request))) {
-            Ok(payload) => payload,
-            Err(e) if e.is_unknown_command() => {
-                let option = "a user_events session".into();
-                return Err(Error::Unsupported { option, needs: command });
+        let error = match connection.reply(command, Deadline::after(self.reply_limit(&request))) {
+            Ok(payload) => {
+                let id = number(&payload, Cursor::u64)?;
+                return Ok(crate::UserEventsSession::new(self.clone(), connection, id));
             }
-            Err(e @ Error::Closed { .. }) => return Err(sent.err().unwrap_or(e)),
-            Err(e) => return Err(e),
+            Err(error) => error,
         };
-        let id = number(&payload, Cursor::u64)?;
-        Ok(crate::UserEventsSession::new(self.clone(), connection, id))
+        Err(match self.without_reply(&request, connection, error) {
+            e if e.is_unknown_command() => {
+                Error::Unsupported { option: "a user_events session".into(), needs: command }
+            }
+            e @ Error::Closed { .. } => sent.err().unwrap_or(e),
+            e => e,
+        })
     }
 
     /// Stops a session and waits for the reply.

@@ -685,35 +685,73 @@ fn dropping_a_session_does_not_block() {
     assert!(result.recv().unwrap(), "the rest of the stream is read in the background");
 }
 
-/// The thread that discards the rest waits for data: tokio's mode would have it ask without a pause.
+/// Starts a session of user_events with a file that is none of them.
+#[cfg(any(target_os = "linux", feature = "tokio"))]
+fn user_events(client: &Client) -> Result<diag_ipc::UserEventsSession, Error> {
+    use diag_ipc::{Tracepoints, UserEventsConfig, UserEventsProvider};
+    use std::os::fd::AsFd as _;
+    let provider = UserEventsProvider::new(Provider::new("A"), Tracepoints::new("events"));
+    let file = std::fs::File::open("/dev/null").unwrap();
+    client.collect_user_events(&UserEventsConfig::new([provider]), file.as_fd())
+}
+
+/// The target is another process: this one cannot be stopped.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_stopped_target_of_user_events_is_reported() {
+    const SOCKET: &str = "DIAG_IPC_TEST_SOCKET";
+    if let Some(path) = std::env::var_os(SOCKET) {
+        let _listener = UnixListener::bind(path).unwrap();
+        loop {
+            std::thread::park();
+        }
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("socket");
+    let mut target = std::process::Command::new(std::env::current_exe().unwrap());
+    target.args(["--exact", "a_stopped_target_of_user_events_is_reported"]).env(SOCKET, &path);
+    let target = testkit::process::Running::start(&mut target);
+    testkit::wait::until("it listens", || UnixStream::connect(&path).is_ok());
+    testkit::process::stop(target.id());
+    match user_events(&Client::new(path).timeouts(patient().reply(LIMIT))) {
+        Err(Error::TargetStopped { pid, .. }) => assert_eq!(pid, target.id()),
+        other => panic!("{other:?}"),
+    }
+}
+
 /// A target that is stopped does not answer. The program that asked it must not wait for the deadline.
 #[cfg(feature = "tokio")]
 #[test]
 fn a_dropped_asynchronous_command_closes_its_connection() {
-    let (requests, requested) = std::sync::mpsc::channel();
-    let (_dir, client) = server(move |mut stream| {
-        let is_request = request(&mut stream).is_some();
-        // This ends the test if the client stays connected.
-        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-        requests.send((is_request, None)).unwrap();
-        requests.send((is_request, Some(stream.read(&mut [0]).unwrap()))).unwrap();
-    });
-    let client = diag_ipc::asynchronous::Client::new(client.timeouts(patient()));
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let requested = runtime.block_on(async {
-        let arrived = tokio::task::spawn_blocking(move || {
-            assert_eq!(requested.recv(), Ok((true, None)));
-            requested
+    let commands: [fn(&Client) -> Result<(), Error>; 2] =
+        [|client| client.process_info().map(drop), |client| user_events(client).map(drop)];
+    for command in commands {
+        let (requests, requested) = std::sync::mpsc::channel();
+        let (_dir, client) = server(move |mut stream| {
+            let is_request = request(&mut stream).is_some();
+            // This ends the test if the client stays connected.
+            stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+            requests.send((is_request, None)).unwrap();
+            let is_closed = std::io::copy(&mut stream, &mut std::io::sink()).is_ok();
+            requests.send((is_request, Some(is_closed))).unwrap();
         });
-        tokio::select! {
-            biased;
-            requested = arrived => requested.unwrap(),
-            info = client.process_info() => panic!("{info:?}"),
-        }
-    });
-    assert_eq!(requested.recv(), Ok((true, Some(0))));
-    // Waits for the thread of the command.
-    drop(runtime);
+        let client = diag_ipc::asynchronous::Client::new(client.timeouts(patient()));
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let requested = runtime.block_on(async {
+            let arrived = tokio::task::spawn_blocking(move || {
+                assert_eq!(requested.recv(), Ok((true, None)));
+                requested
+            });
+            tokio::select! {
+                biased;
+                requested = arrived => requested.unwrap(),
+                answer = client.call(command) => panic!("{answer:?}"),
+            }
+        });
+        assert_eq!(requested.recv(), Ok((true, Some(true))));
+        // Waits for the thread of the command.
+        drop(runtime);
+    }
     // A command that was answered is not affected by the end of its future.
     let (_dir, client) = answers(Reply::Ok(&[0; 4]).encode().unwrap());
     let client = diag_ipc::asynchronous::Client::new(client);
@@ -760,6 +798,7 @@ fn a_dropped_asynchronous_request_for_a_session_has_no_other_version() {
     assert_eq!(requested.recv(), Ok(false), "another request for a session");
 }
 
+/// The thread that discards the rest waits for data: tokio's mode would have it ask without a pause.
 #[cfg(feature = "tokio")]
 #[test]
 fn a_dropped_asynchronous_session_waits_for_its_stream() {
