@@ -116,15 +116,20 @@ impl Shared {
         Ok(())
     }
 
-    /// Stops the session, then reads and discards the rest of the stream.
+    /// Stops the session, then reads and discards the rest of the stream. The stop is tried for
+    /// [`Timeouts::drain`](crate::Timeouts::drain), and the stream is read between the attempts.
     fn discard(&self, connection: &mut Connection) {
-        // If the request cannot be sent, all that remains is to close the connection.
-        if self.stop(Duration::MAX).is_ok() {
-            // One that tokio has polled does not wait.
-            #[cfg(all(feature = "tokio", unix))]
-            let _ = connection.set_blocking(); // a drain that does not wait is still one
-            drain(connection, self.client.current_timeouts().drain);
+        // One that tokio has polled does not wait.
+        #[cfg(all(feature = "tokio", unix))]
+        let _ = connection.set_blocking(); // a drain that does not wait is still one
+        let (start, limit) = (Instant::now(), self.client.current_timeouts().drain);
+        while self.stop(TICK).is_err() {
+            // If the request cannot be sent, all that remains is to close the connection.
+            if start.elapsed() >= limit || drain(connection, TICK) {
+                return;
+            }
         }
+        drain(connection, limit);
     }
 
     /// Marks the session as ended. Returns the connection of the stop request, if one was sent. The lock ends here:
@@ -321,7 +326,7 @@ impl Session {
     /// Closes the session and returns how it ended. A session that was not read to its end is
     /// truncated.
     ///
-    /// The rest of the stream is first requested and discarded, which takes at most
+    /// The rest of the stream is first requested and discarded. Each of the two takes at most
     /// [`Timeouts::drain`](crate::Timeouts::drain).
     pub fn finish(mut self) -> SessionEnd {
         let unread = self.is_unread();
@@ -381,18 +386,18 @@ impl Session {
     }
 }
 
-/// Reads and discards the stream, to its end or for `limit`.
-fn drain(connection: &mut Connection, limit: Duration) {
+/// Reads and discards the stream, to its end or for `limit`. Returns whether it has ended.
+fn drain(connection: &mut Connection, limit: Duration) -> bool {
     let start = Instant::now();
     let mut buffer = vec![0; 64 * 1024];
     while start.elapsed() < limit {
         match connection.stream(&mut buffer, TICK) {
-            Ok(0) => break,
-            Ok(_) => {}
+            Ok(1..) => {}
             Err(e) if is_wait(&e) => {}
-            Err(_) => break,
+            Ok(0) | Err(_) => return true,
         }
     }
+    false
 }
 
 impl Drop for Session {

@@ -378,7 +378,9 @@ fn a_stream_that_continues_after_the_stop_is_truncated() {
 #[test]
 fn a_stop_that_cannot_be_sent_ends_the_stream_too() {
     let on = |mut connection: UnixStream| while connection.write_all(&[0; 65536]).is_ok() {};
-    let (dir, mut session) = session(patient().end(LIMIT), STREAM_HEAD.to_vec(), on, None);
+    // It is tried once more for the second limit.
+    let timeouts = patient().end(LIMIT).drain(5 * LIMIT);
+    let (dir, mut session) = session(timeouts, STREAM_HEAD.to_vec(), on, None);
     // Nobody listens any more, and the stream continues.
     drop(dir);
     let stop = session.stop_handle();
@@ -481,6 +483,14 @@ impl std::io::Write for Reporting {
     }
 }
 
+/// The connection of a runtime to a reverse port.
+fn runtime_at(port: &std::path::Path) -> UnixStream {
+    let mut connection = UnixStream::connect(port).unwrap();
+    let advertise = Advertise { cookie: Guid::from_u128(7), pid: 42 };
+    connection.write_all(&advertise.encode()).unwrap();
+    connection
+}
+
 /// A runtime at a reverse port that executes another command from the start of its session until the client has read:
 /// it does not connect before.
 struct Busy {
@@ -495,13 +505,7 @@ fn busy() -> Busy {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("port");
     let server = Server::bind(&path).unwrap();
-    let connect = move || {
-        let mut connection = UnixStream::connect(&path).unwrap();
-        let advertise = Advertise { cookie: Guid::from_u128(7), pid: 42 };
-        connection.write_all(&advertise.encode()).unwrap();
-        connection
-    };
-    let mut stream = connect();
+    let mut stream = runtime_at(&path);
     let client = server.accept(patient().connect).unwrap().client().timeouts(patient());
     let (first, is_read) = std::sync::mpsc::channel();
     let runtime = std::thread::spawn(move || {
@@ -514,7 +518,7 @@ fn busy() -> Busy {
             }
             std::thread::yield_now();
         }
-        let mut stop = connect();
+        let mut stop = runtime_at(&path);
         assert!(matches!(request(&mut stop), Some(Request::StopTracing { session: 7 })));
         stream.write_all(b"\x06\x01").unwrap();
         drop(stream);
@@ -532,6 +536,30 @@ fn a_stream_is_read_while_its_stop_waits_for_the_runtime() {
     assert!(end.is_complete() && matches!(end.stop, Some(Ok(()))), "{end:?}");
     assert!(busy.out.bytes.starts_with(STREAM_HEAD) && busy.out.bytes.ends_with(b"\x06\x01"));
     busy.runtime.join().unwrap();
+}
+
+/// The runtime connects when its stream is read, which is after the first attempt.
+#[test]
+fn a_dropped_session_is_stopped_once_its_runtime_connects() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("port");
+    let server = Server::bind(&path).unwrap();
+    let mut stream = runtime_at(&path);
+    let client = server.accept(patient().connect).unwrap().client();
+    let runtime = std::thread::spawn(move || {
+        let reply = Reply::Ok(&7u64.to_le_bytes()).encode().unwrap();
+        assert!(matches!(request(&mut stream), Some(Request::CollectTracing { .. })));
+        stream.write_all(&reply).unwrap();
+        // More than the buffer of a socket.
+        stream.write_all(&vec![0; 8 << 20]).expect("the stream is read");
+        let mut stop = runtime_at(&path);
+        assert!(matches!(request(&mut stop), Some(Request::StopTracing { session: 7 })));
+        drop(stream);
+        stop.write_all(&reply).unwrap();
+    });
+    let client = client.timeouts(patient().connect(LIMIT));
+    drop(client.collect_tracing(&config()).unwrap());
+    runtime.join().unwrap();
 }
 
 /// The error has the time for which the stop was tried: that of an attempt, which is half a second, if it is longer.
