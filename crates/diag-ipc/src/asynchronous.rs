@@ -380,9 +380,8 @@ impl Session {
             match stopped.unwrap_or_else(|e| Err(cancelled(e))) {
                 Ok(()) => break,
                 Err(e) if start.elapsed() >= limit => {
-                    let mut end = self.finish().await;
-                    end.truncation = Some(TruncationReason::not_stopped(e, limit));
-                    return end;
+                    self.session.give_up(e);
+                    return self.finish().await;
                 }
                 Err(_) => {
                     if let Err(e) = self.copy(out, Instant::now().checked_add(TICK)).await {

@@ -303,7 +303,7 @@ impl Session {
             match self.shared.stop(TICK) {
                 Ok(()) => break,
                 Err(e) if start.elapsed() >= limit => {
-                    self.end = Some(End::Failed(TruncationReason::not_stopped(e, limit)));
+                    self.give_up(e);
                     return self.finish();
                 }
                 Err(_) => self.copy(out, Instant::now().checked_add(TICK)),
@@ -315,6 +315,17 @@ impl Session {
     /// How long a stop is tried.
     pub(crate) fn stop_limit(&self) -> Duration {
         self.shared.client.current_timeouts().drain
+    }
+
+    /// Ends the session, which could not be stopped. `error` is that of the last attempt.
+    pub(crate) fn give_up(&mut self, error: Error) {
+        let limit = self.stop_limit();
+        self.end = Some(End::Failed(TruncationReason::Stop(match error {
+            Error::Timeout { operation: Operation::Connect, after } => {
+                Error::Timeout { operation: Operation::Connect, after: after.max(limit) }
+            }
+            other => other,
+        })));
     }
 
     /// Whether nothing more is read.
@@ -580,18 +591,6 @@ pub enum TruncationReason {
     /// The session was closed before its stream was read to the end.
     #[error("the stream was not read to its end")]
     Abandoned,
-}
-
-impl TruncationReason {
-    /// The error of the last attempt to stop a session, which was tried for `limit`.
-    pub(crate) fn not_stopped(error: Error, limit: Duration) -> Self {
-        Self::Stop(match error {
-            Error::Timeout { operation: Operation::Connect, after } => {
-                Error::Timeout { operation: Operation::Connect, after: after.max(limit) }
-            }
-            other => other,
-        })
-    }
 }
 
 /// Detects the end of a NetTrace stream.

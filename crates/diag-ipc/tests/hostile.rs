@@ -672,6 +672,30 @@ fn an_asynchronous_stream_is_read_while_its_stop_waits_for_the_runtime() {
     runtime.join().unwrap();
 }
 
+/// The connection is closed instead.
+#[cfg(feature = "tokio")]
+#[test]
+fn an_asynchronous_stop_that_was_given_up_is_not_tried_again() {
+    let dialled = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let count = Arc::clone(&dialled);
+    let client = Client::with_dialer(move |_| {
+        if count.fetch_add(1, Ordering::SeqCst) > 0 {
+            return Err(std::io::ErrorKind::ConnectionRefused.into());
+        }
+        let (ours, mut theirs) = UnixStream::pair()?;
+        std::thread::spawn(move || {
+            request(&mut theirs).unwrap();
+            theirs.write_all(&Reply::Ok(&7u64.to_le_bytes()).encode().unwrap()).unwrap();
+            hold(theirs);
+        });
+        Ok(ours)
+    });
+    let client = client.timeouts(patient().drain(Duration::ZERO));
+    let (end, _) = stopped_asynchronously(client, || (), std::io::sink());
+    assert!(matches!(end.truncation, Some(TruncationReason::Stop(_))), "{end:?}");
+    assert_eq!(dialled.load(Ordering::SeqCst), 2, "a session and one attempt to stop it");
+}
+
 #[test]
 fn record_for_stops_a_silent_session() {
     let (dir, client) = stoppable(|_, stop| stop.recv().unwrap());
