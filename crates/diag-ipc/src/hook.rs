@@ -34,6 +34,9 @@ pub enum StartupHookError {
         /// The offset in the file.
         offset: u64,
     },
+    /// The assembly is for x86 processes only: no runtime on Linux can load it.
+    #[error("the assembly is for 32-bit x86 processes only")]
+    X86Only,
     /// The assembly has no class `StartupHook` in the global namespace.
     #[error("the assembly has no class StartupHook in the global namespace")]
     NoClass,
@@ -64,8 +67,8 @@ type Result<T> = std::result::Result<T, StartupHookError>;
 ///
 /// # Errors
 ///
-/// [`StartupHookError::NotAnAssembly`] with the byte offset, [`StartupHookError::NoClass`] or
-/// [`StartupHookError::NoMethod`].
+/// [`StartupHookError::NotAnAssembly`] with the byte offset, [`StartupHookError::X86Only`],
+/// [`StartupHookError::NoClass`] or [`StartupHookError::NoMethod`].
 pub fn check_startup_hook(assembly: &[u8]) -> Result<()> {
     let metadata = Metadata::of_file(assembly)?;
     let types = metadata.table(Table::TypeDef);
@@ -375,10 +378,17 @@ impl<'a> Image<'a> {
 
     /// The address and size of the metadata, from the CLI header (II.25.3.3).
     fn cli_metadata(&self) -> Result<(u32, u32)> {
+        // Together they are "any CPU, 32-bit preferred".
+        const REQUIRES_32_BITS: u32 = 0x2;
+        const PREFERS_32_BITS: u32 = 0x2_0000;
         let header = self.slice(self.cli, 72)?;
         let mut c = Cursor::with_base(header.data, header.offset);
         c.skip(8)?;
-        Ok((c.u32()?, c.u32()?))
+        let metadata = (c.u32()?, c.u32()?);
+        if c.u32()? & (REQUIRES_32_BITS | PREFERS_32_BITS) == REQUIRES_32_BITS {
+            return Err(StartupHookError::X86Only);
+        }
+        Ok(metadata)
     }
 
     /// The bytes at a relative virtual address.
@@ -417,6 +427,7 @@ mod tests {
         method_flags: u16,
         signature: &'static [u8],
         has_manifest: bool,
+        flags: u32,
     }
 
     const HOOK: Assembly = Assembly {
@@ -427,6 +438,7 @@ mod tests {
         method_flags: 0x96, // public static
         signature: &[0, 0, 1],
         has_manifest: true,
+        flags: 1, // IL only
     };
 
     /// Appends a string with its NUL to a heap and returns its index.
@@ -511,8 +523,8 @@ mod tests {
             let section = [
                 &b".text\0\0\0"[..],
                 &u32s(&[size, 0x2000, size, start, 0, 0, 0, 0]),
-                &u32s(&[72, 0, 0x2000 + 72, metadata.len() as u32]),
-                &[0; 56],
+                &u32s(&[72, 0, 0x2000 + 72, metadata.len() as u32, self.flags]),
+                &[0; 52],
             ]
             .concat();
             [before, section, metadata].concat()
@@ -549,6 +561,14 @@ mod tests {
         method(Assembly { signature: &[0, 0, 8], ..HOOK }); // returns int
         method(Assembly { signature: &[0, 1, 1, 14], ..HOOK }); // takes a string
         method(Assembly { signature: &[0x10, 1, 0, 1], ..HOOK }); // generic
+    }
+
+    #[test]
+    fn an_assembly_for_x86_only_is_no_hook() {
+        let x86_only = Err(StartupHookError::X86Only);
+        assert_eq!(Assembly { flags: 0x3, ..HOOK }.check(), x86_only);
+        assert_eq!(Assembly { flags: 0x2, ..HOOK }.check(), x86_only);
+        assert_eq!(Assembly { flags: 0x2_0003, ..HOOK }.check(), Ok(())); // preferred
     }
 
     #[test]
