@@ -957,13 +957,31 @@ fn reverse_server_keeps_files_that_are_in_its_way() {
 /// A runtime would connect to another path, or to several.
 #[test]
 fn reverse_server_rejects_paths_that_a_runtime_cannot_be_given() {
+    use std::os::unix::ffi::OsStrExt as _;
     let dir = tempfile::tempdir().unwrap();
-    for name in ["a,b", "a;b", ",", "a,nosuspend"] {
+    for name in [&b"a,b"[..], b"a;b", b",", b"a,nosuspend", b"a\xff"] {
+        let name = std::ffi::OsStr::from_bytes(name);
         let error = Server::bind(&dir.path().join(name)).unwrap_err();
         assert!(matches!(error, Error::Io { operation: Operation::Bind, .. }), "{error}");
         assert!(error.to_string().contains("comma"), "{error}");
     }
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+}
+
+/// A runtime can have another working directory.
+#[test]
+fn reverse_server_has_an_absolute_path() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().canonicalize().unwrap().join("port");
+    // The other tests of this program have absolute paths.
+    let before = std::env::current_dir().unwrap();
+    std::env::set_current_dir(dir.path()).unwrap();
+    let server = Server::bind("port".as_ref()).unwrap();
+    std::env::set_current_dir(before).unwrap();
+    assert_eq!(server.path(), path);
+    assert!(path.exists());
+    drop(server);
+    assert!(!path.exists());
 }
 
 #[test]

@@ -65,15 +65,18 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// [`Error::Io`] if the socket cannot be created, or if the path contains a comma or a semicolon, which
-    /// `DOTNET_DiagnosticPorts` cannot express.
+    /// [`Error::Io`] if the socket cannot be created, or if the absolute path is not UTF-8 or contains a comma or a
+    /// semicolon, which `DOTNET_DiagnosticPorts` cannot express.
     pub fn bind(path: &Path) -> Result<Self> {
         let error = |source| Error::Io { operation: Operation::Bind, source };
-        if path.as_os_str().as_encoded_bytes().iter().any(|byte| matches!(byte, b',' | b';')) {
-            let reason = "a path in DOTNET_DiagnosticPorts cannot contain a comma or a semicolon";
+        // A runtime can have another working directory.
+        let path = std::path::absolute(path).map_err(error)?;
+        if path.to_str().is_none_or(|path| path.contains([',', ';'])) {
+            let reason =
+                "a path in DOTNET_DiagnosticPorts must be UTF-8, without commas and semicolons";
             return Err(error(io::Error::new(io::ErrorKind::InvalidInput, reason)));
         }
-        let (listener, file) = listener::bind(path)?;
+        let (listener, file) = listener::bind(&path)?;
         let (wake, asleep) = UnixStream::pair().map_err(error)?;
         let shared = Arc::<Shared>::default();
         let thread = std::thread::Builder::new()
@@ -84,10 +87,10 @@ impl Server {
             })
             .map_err(error)?;
         let listener = Mutex::new(Some(Listener { wake, thread, _file: file }));
-        Ok(Self { shared, path: path.to_path_buf(), listener })
+        Ok(Self { shared, path, listener })
     }
 
-    /// The socket: the value of `DOTNET_DiagnosticPorts`, to which `,nosuspend` may be appended.
+    /// The absolute path of the socket: the value of `DOTNET_DiagnosticPorts`, to which `,nosuspend` may be appended.
     pub fn path(&self) -> &Path {
         &self.path
     }

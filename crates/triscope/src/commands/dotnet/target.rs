@@ -165,7 +165,8 @@ fn listen(path: &Path) -> Result<Target> {
         }
     });
     let exit = Listener::exit();
-    message!("waiting for a runtime started with DOTNET_DiagnosticPorts={}", path.display());
+    let path = server.path().display();
+    message!("waiting for a runtime started with DOTNET_DiagnosticPorts={path}");
     loop {
         match server.accept(Duration::from_secs(3600)) {
             Ok(runtime) => {
