@@ -6,7 +6,7 @@
 //! namespace, its root directory, its `TMPDIR`.
 //!
 //! Every user can write to `/tmp`: a socket with the right name can be left over from a dead
-//! process, or be an attack. A socket is only used if its file belongs to the user of the process
+//! process, or be an attack. A socket is only used if its file belongs to the user of the process or to root
 //! and if that process listens on it (`SO_PEERCRED`). Both are checked before anything is sent.
 //!
 //! ```no_run
@@ -256,6 +256,11 @@ impl Socket {
         Error::WrongOwner { path: self.path.clone(), pid: self.pid, found: found.into() }
     }
 
+    /// Whether a socket of the process can belong to this user. A process that starts as root can become another user.
+    fn is_user(&self, uid: u32) -> bool {
+        uid == 0 || self.uids.contains(&uid)
+    }
+
     /// Checks the file: a cheap check before a connection is opened.
     fn check_file(&self) -> Result<()> {
         let stat = rustix::fs::statat(&self.directory, &self.name, AtFlags::SYMLINK_NOFOLLOW)
@@ -266,7 +271,7 @@ impl Socket {
         if FileType::from_raw_mode(stat.st_mode) != FileType::Socket {
             return Err(self.wrong("it is not a socket".into()));
         }
-        if !self.uids.contains(&stat.st_uid) {
+        if !self.is_user(stat.st_uid) {
             return Err(self.wrong(format!("it is owned by user {}", stat.st_uid)));
         }
         Ok(())
@@ -284,7 +289,7 @@ impl Endpoint for Socket {
         let connection = Connection::open(&Address::UnixSocket(path), Deadline::after(timeout))?;
         match connection.peer() {
             Peer { pid: Some(pid), uid: Some(uid) } if pid == self.pid => {
-                if self.uids.contains(&uid) {
+                if self.is_user(uid) {
                     Ok(connection)
                 } else {
                     Err(self.wrong(format!("user {uid} listens on it")))
@@ -775,6 +780,26 @@ mod tests {
         assert_eq!(source.kind(), io::ErrorKind::WouldBlock);
         let others = Others::read(dir.path(), &HashSet::new());
         assert!(others.stale.is_empty() && others.unseen.is_empty(), "{others:?}");
+    }
+
+    #[test]
+    fn a_socket_of_a_process_that_has_dropped_root_is_its_own() {
+        if !rustix::process::geteuid().is_root() {
+            // Not through what the test harness captures.
+            let skipped = b"\n==== SKIPPED: a process that has dropped root: needs root\n";
+            io::Write::write_all(&mut io::stderr(), skipped).unwrap();
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let (name, path) = ("socket".to_owned(), dir.path().join("socket"));
+        let _listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let directory = rustix::fs::open(dir.path(), DIRECTORY, Mode::empty()).unwrap();
+        let (pid, uids) = (std::process::id(), [1000, 1000]);
+        let socket = Socket { pid, uids, directory, name, path };
+        socket.connect(CHECK).unwrap();
+        std::os::unix::fs::chown(&socket.path, Some(1001), None).unwrap();
+        let error = socket.check_file().unwrap_err();
+        assert!(matches!(error, Error::WrongOwner { .. }), "{error}");
     }
 
     #[test]
