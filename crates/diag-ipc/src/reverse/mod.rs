@@ -4,20 +4,34 @@
 //! identifies itself, and is suspended at startup until it is resumed (unless the variable ends in
 //! `,nosuspend`). A session that is started before that records the program from its first line.
 //! The runtime keeps one idle connection open. A command consumes it, and the runtime connects
-//! again at once.
+//! again at once. The programs that a program starts inherit the variable, and wait at the same port.
 //!
 //! ```no_run
 //! use diag_ipc::{Provider, TracingConfig, reverse::Server};
-//! use std::{process::Command, time::Duration};
+//! use std::{fs::File, process::Command, thread, time::Duration};
 //!
+//! let mut file = File::create("startup.nettrace")?;
 //! let server = Server::bind("/run/user/1000/app.sock".as_ref())?;
-//! let child = Command::new("./app").env("DOTNET_DiagnosticPorts", server.path()).spawn()?;
-//! let runtime = server.accept(Duration::from_secs(30))?;
-//! let client = runtime.client();
-//! let session = client.collect_tracing(&TracingConfig::new([Provider::new("System.Runtime")]))?;
-//! client.resume_runtime()?;
-//! session.record(&mut std::fs::File::create("startup.nettrace")?); // until the program ends
-//! # drop(child);
+//! let mut child = Command::new("./app").env("DOTNET_DiagnosticPorts", server.path()).spawn()?;
+//! let begin = || -> diag_ipc::Result<_> {
+//!     let client = server.accept(Duration::from_secs(30))?.client();
+//!     let config = TracingConfig::new([Provider::new("System.Runtime")]);
+//!     let session = client.collect_tracing(&config)?;
+//!     client.resume_runtime()?;
+//!     Ok(session)
+//! };
+//! let session = begin().inspect_err(|_| drop(child.kill()))?; // it would stay suspended
+//! let end = thread::scope(|scope| {
+//!     scope.spawn(|| {
+//!         while let Ok(other) = server.accept(Duration::MAX) {
+//!             let _ = other.client().resume_runtime(); // it may have ended
+//!         }
+//!     });
+//!     let end = session.record(&mut file); // until the program ends
+//!     server.shutdown();
+//!     end
+//! });
+//! println!("{} bytes, {end}", end.bytes);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
