@@ -304,14 +304,15 @@ mod tests {
 
     #[test]
     fn directories_that_are_no_systems_have_no_events() {
-        let root = testkit::directory::Directory::new("perf-tracefs-");
+        let root = std::env::temp_dir().join(format!("perf-tracefs-{}", std::process::id()));
         for dir in ["events/.git", "events/a/b"] {
             std::fs::create_dir_all(root.join(dir)).unwrap();
         }
-        let tracefs = Tracefs::at(root.path());
+        let tracefs = Tracefs::at(&root);
         assert_eq!(tracefs.events().unwrap(), ["a:b"]);
         let error = tracefs.events_of(".git").unwrap_err();
         assert!(matches!(error, Error::UnknownEvent { .. }), "{error}");
+        std::fs::remove_dir_all(root).unwrap();
     }
 
     #[test]
