@@ -775,7 +775,8 @@ fn a_stopped_target_of_user_events_is_reported() {
 #[cfg(feature = "tokio")]
 #[test]
 fn a_dropped_asynchronous_command_closes_its_connection() {
-    let commands: [fn(&Client) -> Result<(), Error>; 2] =
+    type Command = fn(&Client) -> Result<(), Error>;
+    let commands: [Command; 2] =
         [|client| client.process_info().map(drop), |client| user_events(client).map(drop)];
     for command in commands {
         let (requests, requested) = std::sync::mpsc::channel();
