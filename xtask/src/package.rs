@@ -99,7 +99,7 @@ pub(crate) fn task(_: &[String]) -> Result {
     test.args(["test", "--quiet", "--workspace", "--offline", "--features"]);
     test.arg(rust::features(&metadata, &names, PAGE));
     again::strictly(&mut test)?;
-    // Unit tests of triscope that read traces of the repository run only here. A user's skip them.
+    // Unit tests that read traces of the repository run only here. A user's skip them.
     test.env("TRISCOPE_TEST_CRATES", workspace().join("crates"));
     run::run(test.current_dir(&unpacked).env("CARGO_TARGET_DIR", &target))?;
     eprintln!("{} packages build and pass their tests by themselves", names.len());

@@ -3,8 +3,8 @@
 //! Commands are bounded in time, and run on tokio's blocking threads. Reading a session needs no thread.
 //!
 //! Dropping the future of a command closes its connection, so that its thread ends. A request that was
-//! sent is executed all the same: a dump is written to its end. The requests that start and stop sessions wait for their
-//! reply, for at most [`Timeouts::reply`](crate::Timeouts::reply), as the runtime keeps a session that nobody stops. A session
+//! sent is executed all the same: a dump is written to its end. The requests that start and stop sessions with a stream
+//! wait for their reply, for at most [`Timeouts::reply`](crate::Timeouts::reply), as the runtime keeps a session that nobody stops. A session
 //! that was not requested yet is not started.
 //! Opening a connection takes at most [`Timeouts::connect`](crate::Timeouts::connect). tokio waits for such threads when its runtime is
 //! dropped, except by [`shutdown_timeout`](tokio::runtime::Runtime::shutdown_timeout) or

@@ -128,7 +128,8 @@ impl Client {
     ///
     /// The server can be a proxy. What commands check about the target before they send a request, they
     /// check only if the process that listens has the process id that the runtime reports. The id 1, which the
-    /// first process of every container has, proves nothing: such a target is checked as one behind a proxy.
+    /// first process of every container has, proves nothing: such a target is checked as one behind a proxy,
+    /// except that a single-file application is recognized.
     pub fn new(address: impl Into<Address>) -> Self {
         Self::of(Arc::new(address.into()))
     }
@@ -188,9 +189,11 @@ impl Client {
         let mut connection = self.connect()?;
         // The runtime keeps a session whose stream is closed: its reply is waited for, so that it can be stopped.
         #[cfg(all(feature = "tokio", unix))]
-        if !matches!(request, Request::CollectTracing { .. } | Request::StopTracing { .. }) {
-            self.unless_cancelled(|cancellation| cancellation.watch(&connection))?;
-        }
+        self.unless_cancelled(|cancellation| match request {
+            Request::CollectTracing { .. } => cancellation.check(),
+            Request::StopTracing { .. } => Ok(()),
+            _ => cancellation.watch(&connection),
+        })?;
         connection.send(message, Deadline::after(self.timeouts.send))?;
         let deadline = Deadline::after(self.reply_limit(request));
         match connection.reply(request.command(), deadline) {

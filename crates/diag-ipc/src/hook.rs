@@ -23,8 +23,11 @@ pub enum StartupHookError {
     #[error("the file has {0} bytes, more than the limit of 256 MiB")]
     TooLarge(u64),
     /// The target's files cannot be read from this process: the target is another user's process,
-    /// or not on this Linux machine.
-    #[error("the target's file system is not visible from here, so the hook cannot be checked")]
+    /// or not on this Linux machine, or it is not known which process it is.
+    #[error(
+        "the process that would run it is not known (a proxy, or the first process of a container), \
+         or its file system is not visible from here, so the hook cannot be checked"
+    )]
     Unverifiable,
     /// The file is not a .NET assembly.
     #[error("not a .NET assembly: {what} at byte {offset}")]
@@ -34,7 +37,7 @@ pub enum StartupHookError {
         /// The offset in the file.
         offset: u64,
     },
-    /// The assembly is for x86 processes only: no runtime on Linux can load it.
+    /// The assembly is for x86 processes only: no 64-bit runtime can load it.
     #[error("the assembly is for 32-bit x86 processes only")]
     X86Only,
     /// The assembly has no class `StartupHook` in the global namespace.

@@ -123,9 +123,16 @@ impl Shared {
         #[cfg(all(feature = "tokio", unix))]
         let _ = connection.set_blocking(); // a drain that does not wait is still one
         let (start, limit) = (Instant::now(), self.client.current_timeouts().drain);
-        while self.stop(TICK).is_err() {
+        while let Err(error) = self.stop(TICK) {
+            // No later attempt succeeds.
+            let is_closed = matches!(error, Error::Closed { operation: Operation::Connect });
             // If the request cannot be sent, all that remains is to close the connection.
-            if start.elapsed() >= limit || drain(connection, TICK) {
+            if is_closed || start.elapsed() >= limit {
+                return;
+            }
+            if drain(connection, TICK) {
+                // Another thread may be about to stop it: the id can be that of another session now.
+                self.is_over.store(true, Ordering::SeqCst);
                 return;
             }
         }
@@ -338,7 +345,7 @@ impl Session {
     /// truncated.
     ///
     /// The rest of the stream is first requested and discarded. Each of the two takes at most
-    /// [`Timeouts::drain`](crate::Timeouts::drain).
+    /// [`Timeouts::drain`](crate::Timeouts::drain), and what was begun by then.
     pub fn finish(mut self) -> SessionEnd {
         let unread = self.is_unread();
         if let Some(connection) = self.connection.as_mut().filter(|_| unread) {

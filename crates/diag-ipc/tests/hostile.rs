@@ -378,8 +378,8 @@ fn a_stream_that_continues_after_the_stop_is_truncated() {
 #[test]
 fn a_stop_that_cannot_be_sent_ends_the_stream_too() {
     let on = |mut connection: UnixStream| while connection.write_all(&[0; 65536]).is_ok() {};
-    // It is tried once more for the second limit.
-    let timeouts = patient().end(LIMIT).drain(5 * LIMIT);
+    // It is tried again for the second limit, which is also that of silence.
+    let timeouts = patient().end(LIMIT).drain(20 * LIMIT);
     let (dir, mut session) = session(timeouts, STREAM_HEAD.to_vec(), on, None);
     // Nobody listens any more, and the stream continues.
     drop(dir);
@@ -849,6 +849,36 @@ fn a_dropped_asynchronous_request_for_a_session_has_no_other_version() {
     drop(runtime);
     client.resume_runtime().unwrap_err();
     assert_eq!(requested.recv(), Ok(false), "another request for a session");
+}
+
+/// A reverse server can wait for its runtime for a while.
+#[cfg(feature = "tokio")]
+#[test]
+fn a_request_for_a_session_that_was_dropped_while_it_connects_is_not_sent() {
+    let (connecting, connects) = std::sync::mpsc::channel();
+    let (dropped, is_dropped) = std::sync::mpsc::channel::<()>();
+    let (ours, mut theirs) = UnixStream::pair().unwrap();
+    let server = std::sync::Mutex::new(Some((ours, is_dropped)));
+    let client = Client::with_dialer(move |_| {
+        let (connection, is_dropped) = server.lock().unwrap().take().expect("one connection");
+        connecting.send(()).unwrap();
+        let _ = is_dropped.recv(); // closed
+        Ok(connection)
+    });
+    let client = diag_ipc::asynchronous::Client::new(client);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let arrived = tokio::task::spawn_blocking(move || connects.recv());
+        tokio::select! {
+            biased;
+            connecting = arrived => connecting.unwrap().unwrap(),
+            session = client.collect_tracing(config()) => panic!("{session:?}"),
+        }
+    });
+    drop(dropped);
+    // Waits for the thread of the command.
+    drop(runtime);
+    assert!(request(&mut theirs).is_none());
 }
 
 /// The thread that discards the rest waits for data: tokio's mode would have it ask without a pause.

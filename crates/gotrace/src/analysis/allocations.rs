@@ -411,7 +411,12 @@ impl Allocations {
     fn object(&mut self, id: u64, ty: u64, exists: bool) {
         let (number, type_size) = match self.types.get(&ty) {
             Some(known) => *known,
-            None => (self.number(BStr::new("")), 0),
+            None => {
+                // 0 is no type. Others are not known above the limit.
+                let is_known = ty == 0 || self.types.len() < MAX_TYPES;
+                let name = if is_known { "" } else { OTHERS };
+                (self.number(BStr::new(name)), 0)
+            }
         };
         let (id, size) = self.slot(id);
         let size = size.unwrap_or_else(|| {
@@ -472,6 +477,19 @@ mod tests {
     use crate::synthetic::{EventConfig, EventDetails, SyncDetails};
     use crate::table::Table;
     use std::sync::Arc;
+
+    #[test]
+    fn objects_of_types_above_the_limit_are_of_other_types() {
+        let mut allocations = Allocations::new();
+        let number = allocations.number(BStr::new("known"));
+        allocations.types = (1..=MAX_TYPES as u64).map(|id| (id, (number, 8))).collect();
+        for (id, ty) in [(1, 1), (2, 0), (3, u64::MAX)] {
+            allocations.object(id, ty, false);
+        }
+        let names: Vec<String> =
+            allocations.finish().types.iter().map(|ty| ty.name.to_string()).collect();
+        assert_eq!(names, ["known", "", OTHERS]);
+    }
 
     #[test]
     fn the_types_of_a_generation_are_limited() {

@@ -244,7 +244,8 @@ impl GcCycles {
             Some(log) => log.keep(event),
             None if kind == EventKind::Sync => {
                 self.generation.push(event);
-                self.knows_mark = event.generation() != 0;
+                // The sync event of a range after a loss is that of the generation before it.
+                self.knows_mark = event.generation() != 0 && !event.record.restarts();
             }
             None if kind == EventKind::Metric => self.metric(event),
             None => self.range(event),

@@ -5,7 +5,6 @@ use crate::failure::{Failure, Result};
 use diag_ipc::reverse::{Runtime, Server};
 use std::ffi::OsString;
 use std::fs::Permissions;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -52,10 +51,9 @@ fn parent() -> PathBuf {
 /// Whether only this user can create files in this directory, and a socket fits into it. Some
 /// characters separate ports and their options.
 fn is_private(directory: &Path) -> bool {
-    let path = directory.as_os_str().as_bytes();
     directory.is_absolute()
-        && path.len() + NAME + SOCKET.len() + 2 <= MAX_PATH
-        && !path.iter().any(|byte| b",;".contains(byte))
+        && directory.as_os_str().len() + NAME + SOCKET.len() + 2 <= MAX_PATH
+        && directory.to_str().is_some_and(|path| !path.contains([',', ';']))
         && std::fs::symlink_metadata(directory).is_ok_and(|found| {
             let is_own = found.uid() == rustix::process::geteuid().as_raw();
             found.is_dir() && is_own && found.mode() & 0o777 == 0o700

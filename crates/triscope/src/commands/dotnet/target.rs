@@ -154,7 +154,9 @@ fn find(name: &str) -> Result<u32> {
 }
 
 fn listen(path: &Path) -> Result<Target> {
-    let server = Server::bind(path).map_err(|e| Failure::about(path.display(), e))?;
+    // The absolute path is the one that must fit into an address.
+    let shown = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
+    let server = Server::bind(path).map_err(|e| Failure::about(shown.display(), e))?;
     let server = Arc::new(server);
     let guard = cleanup::on_exit({
         let server = Arc::downgrade(&server);
