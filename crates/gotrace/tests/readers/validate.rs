@@ -91,13 +91,13 @@ fn a_system_call_since_before_a_v1_trace_has_no_thread() {
     use GoState::{Runnable, Syscall, Undetermined};
     let found = |version| {
         let mut validator = Validator::new(version);
-        let mut go = |time, from, to| {
+        let mut step = |time, from, to| {
             let transition = StateTransition::of_goroutine(GoId(1), from, to);
             let event = EventConfig::new(EventDetails::StateTransition(transition));
             let event = event.time(Timestamp::from_nanos(time)).build().unwrap();
             validator.push(event.as_event())
         };
-        [go(1, Undetermined, Syscall), go(2, Syscall, Runnable)].concat()
+        [step(1, Undetermined, Syscall), step(2, Syscall, Runnable)].concat()
     };
     assert_eq!(found(Version::Go121), []);
     let violations = [Violation::NoThread, Violation::NotExecuting(GoId(1).into())];

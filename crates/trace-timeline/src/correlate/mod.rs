@@ -675,9 +675,7 @@ impl Correlator {
         }
         if let Some(prev) = prev {
             let place = match left {
-                ThreadState::Preempted => {
-                    Place::new(Kind::Preempted, if is_full { None } else { Some(cpu_id) })
-                }
+                ThreadState::Preempted => Place::new(Kind::Preempted, (!is_full).then_some(cpu_id)),
                 ThreadState::Sleeping => Place::new(Kind::Sleeping, None),
                 ThreadState::Blocked => Place::new(Kind::Blocked, None),
                 ThreadState::Stopped => Place::new(Kind::Stopped, None),

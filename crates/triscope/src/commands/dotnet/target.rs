@@ -155,8 +155,8 @@ fn find(name: &str) -> Result<u32> {
 
 fn listen(path: &Path) -> Result<Target> {
     // The absolute path is the one that must fit into an address.
-    let shown = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
-    let server = Server::bind(path).map_err(|e| Failure::about(shown.display(), e))?;
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
+    let server = Server::bind(&path).map_err(|e| Failure::about(path.display(), e))?;
     let server = Arc::new(server);
     let guard = cleanup::on_exit({
         let server = Arc::downgrade(&server);
@@ -167,8 +167,7 @@ fn listen(path: &Path) -> Result<Target> {
         }
     });
     let exit = Listener::exit();
-    let path = server.path().display();
-    message!("waiting for a runtime started with DOTNET_DiagnosticPorts={path}");
+    message!("waiting for a runtime started with DOTNET_DiagnosticPorts={}", path.display());
     loop {
         match server.accept(Duration::from_secs(3600)) {
             Ok(runtime) => {
