@@ -210,7 +210,11 @@ impl Clip {
             self.begin(self.from, each);
         }
         if let Some(mut end) = self.end.take() {
+            let is_lost = end.record.restarts();
             end.record = Record::sync(0, 0, false);
+            if is_lost {
+                end.record.restart(); // what was after the last event of the range is unknown
+            }
             end.pass(self.to, None, each);
             self.repeated += 1;
         }
@@ -750,6 +754,30 @@ mod tests {
         let states = times.iter().filter(|(kind, _)| *kind == EventKind::StateTransition);
         assert_eq!(states.map(|(_, time)| *time).collect::<Vec<_>>(), [10, 100]);
         assert_eq!(times.last(), Some(&(EventKind::Sync, 100)));
+    }
+
+    /// A generation that the reader lost has no event between the last one of the range and the next.
+    #[test]
+    fn a_lost_end_of_a_generation_counts_as_in_the_whole() {
+        let table = table(1, "reason");
+        let mut status = Record::new(EventType::GO_STATUS, 10, [7, 0, 0, 0]);
+        (status.from, status.to) = (State::Go(GoState::Undetermined), State::Go(GoState::Running));
+        let mut resumed = Record::sync(500, 2, true);
+        resumed.restart();
+        let running = |from, to| {
+            let mut clip = Clip::new(Timestamp::from_nanos(from), Timestamp::from_nanos(to));
+            let mut summarizer = crate::analysis::Summarizer::new();
+            for record in [&Record::sync(0, 1, true), &status, &resumed] {
+                clip.push(Event { table: &table, record }, &mut |event| {
+                    _ = summarizer.push(event);
+                });
+            }
+            clip.finish(&mut |event| _ = summarizer.push(event));
+            summarizer.finish().goroutines.iter().map(|each| each.times.running.as_nanos()).sum()
+        };
+        let (whole, before, after): (u128, u128, u128) =
+            (running(0, 900), running(0, 100), running(100, 900));
+        assert_eq!((whole, before, after), (10, 10, 0));
     }
 
     #[test]
