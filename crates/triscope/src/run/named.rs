@@ -64,6 +64,8 @@ mod tests {
         let (mut ended, mut running) = (start("exit"), start("read line"));
         // It is a zombie: nobody has waited for it.
         wait::until("its end", || !is_running(ended.id()));
+        // A program that has just been started can still have the name of the one that started it.
+        wait::until("its name", || comm(running.id(), running.id()) == name.as_bytes());
         assert_eq!(process_named(&name), Ok(running.id()));
         running.kill().unwrap();
         running.wait().unwrap();
