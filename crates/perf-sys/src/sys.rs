@@ -157,10 +157,15 @@ pub fn perf_event_open(
     group_fd: Option<BorrowedFd<'_>>,
     flags: u64,
 ) -> Result<OwnedFd, Errno> {
-    let mut copy = *attr;
-    // The kernel uses VER0 for 0.
-    copy.size = copy.size.min(size_of::<perf_event_attr>() as u32);
+    let mut copy = limited(attr);
     open_raw(&raw mut copy, target, group_fd, flags)
+}
+
+/// A copy, which the kernel may change: it writes `size`. It reads no more than there is: of size 0, the
+/// first version.
+fn limited(attr: &perf_event_attr) -> perf_event_attr {
+    let size = attr.size.min(size_of::<perf_event_attr>() as u32);
+    perf_event_attr { size, ..*attr }
 }
 
 /// `perf_event_open(2)` of a kprobe or uprobe: `kprobe_func` or `uprobe_path` is set to `path`.
@@ -336,7 +341,7 @@ pub fn ioctl_query_bpf(fd: impl AsFd, ids: &mut [u32]) -> Result<usize, Errno> {
 ///
 /// The error number of the system call.
 pub fn ioctl_modify_attributes(fd: impl AsFd, attr: &perf_event_attr) -> Result<(), Errno> {
-    let mut copy = *attr; // the kernel may write `size`
+    let mut copy = limited(attr);
     ioctl(fd, PERF_EVENT_IOC_MODIFY_ATTRIBUTES, &raw mut copy as c_ulong).map(drop)
 }
 
@@ -614,4 +619,18 @@ pub fn membarrier_global() -> Result<(), Errno> {
     // SAFETY: the call has no pointers, and only waits.
     let result = unsafe { libc::syscall(libc::SYS_membarrier, libc::MEMBARRIER_CMD_GLOBAL, 0, 0) };
     if result < 0 { Err(last_errno()) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_reads_no_more_than_the_attribute() {
+        let all = size_of::<perf_event_attr>() as u32;
+        for (size, expected) in [(0, 0), (PERF_ATTR_SIZE_VER0, 64), (all, all), (4096, all)] {
+            let attr = perf_event_attr { size, ..perf_event_attr::default() };
+            assert_eq!(limited(&attr), perf_event_attr { size: expected, ..attr });
+        }
+    }
 }

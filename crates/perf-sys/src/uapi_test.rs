@@ -309,7 +309,9 @@ fn everything_agrees_with_the_kernel_header() {
         return;
     }
     let scratch: PathBuf = env::temp_dir().join(format!("perf-sys-uapi-{}", std::process::id()));
-    fs::create_dir_all(&scratch).unwrap();
+    let _ = fs::remove_dir_all(&scratch); // of an earlier process with this id
+    // It fails where another user has made the directory: a program is run from there.
+    fs::create_dir(&scratch).unwrap();
     let mut newest: Option<&Header> = None;
     for header in &headers {
         let checked = check(header, &scratch);
