@@ -111,7 +111,7 @@ impl FoundFile {
 
     fn find_by(root: impl AsFd, path: &Path, more: OFlags) -> Result<Self, FindError> {
         let inside = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
-        Self::new(openat2(root, path, FIND | more, Mode::empty(), inside))
+        Self::new(again(|| openat2(&root, path, FIND | more, Mode::empty(), inside)))
     }
 
     /// The file, for its metadata: it cannot be read.
@@ -136,6 +136,20 @@ impl FoundFile {
             Err(error) => Err(error.into()),
         }
     }
+}
+
+/// Looks a path up again if a file was renamed meanwhile, anywhere: the kernel does not follow `..` below a
+/// root then (`EAGAIN` of openat2(2)).
+fn again<T>(mut look_up: impl FnMut() -> rustix::io::Result<T>) -> rustix::io::Result<T> {
+    const ATTEMPTS: u32 = 32;
+    let mut found = look_up();
+    for _ in 1..ATTEMPTS {
+        match found {
+            Err(Errno::AGAIN) => found = look_up(),
+            _ => break,
+        }
+    }
+    found
 }
 
 #[cfg(test)]
@@ -188,6 +202,18 @@ mod tests {
         }
         let error = io::Error::from(FoundFile::find(&dir.0.join("missing")).unwrap_err());
         assert_eq!(error.kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn a_path_is_looked_up_again_while_files_are_renamed() {
+        let mut count = 0;
+        let found = again(|| {
+            count += 1;
+            if count < 5 { Err(Errno::AGAIN) } else { Ok(count) }
+        });
+        assert_eq!(found, Ok(5));
+        assert_eq!(again(|| Err::<(), _>(Errno::AGAIN)), Err(Errno::AGAIN));
+        assert_eq!(again(|| Err::<(), _>(Errno::NOENT)), Err(Errno::NOENT));
     }
 
     #[test]
