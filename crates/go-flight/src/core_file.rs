@@ -106,11 +106,10 @@ fn headers<R: Read + Seek>(cache: &ReadCache<R>) -> Result<(Vec<Segment>, u64), 
         return Err("it has too many segments");
     }
     let all = header.program_headers(LE, cache).map_err(|_| malformed)?;
-    let mut program_headers = None;
+    let (mut program_headers, mut left) = (None, MAX_NOTES);
     for segment in all.iter().filter(|segment| segment.p_type(LE) == elf::PT_NOTE) {
-        if segment.p_filesz(LE) > MAX_NOTES {
-            return Err("its notes are too large");
-        }
+        // What was read stays in memory.
+        left = left.checked_sub(segment.p_filesz(LE)).ok_or("its notes are too large")?;
         let notes = segment.notes(LE, cache).map_err(|_| malformed)?;
         for note in notes.into_iter().flatten() {
             let note = note.map_err(|_| malformed)?;

@@ -256,11 +256,13 @@ fn find(symbols: &[u8], names: &[u8], wanted: &[u8]) -> Option<u64> {
     symbols.iter().find(is_wanted).map(|symbol| symbol.st_value.get(LE))
 }
 
-/// The N of a version `go1.N`, `go1.N.M`, `go1.NrcM`, possibly with more words.
+/// The N of a version `go1.N`, `go1.N.M`, `go1.NrcM`, possibly with more words. A development version
+/// `go1.N-devel_HASH` can have other layouts than the release.
 fn minor(version: &str) -> Option<u32> {
     let rest = version.strip_prefix("go1.")?;
     let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
-    rest.get(..digits)?.parse().ok()
+    let (number, suffix) = rest.split_at_checked(digits)?;
+    if suffix.starts_with("-devel") { None } else { number.parse().ok() }
 }
 
 #[cfg(test)]
@@ -274,7 +276,8 @@ mod tests {
             ("go1.26.6", Some(26)),
             ("go1.27rc1", Some(27)),
             ("go1.25.5 X:nodwarf5", Some(25)),
-            ("devel go1.28-0123abc", None),
+            ("devel go1.24-0123abc", None),
+            ("go1.28-devel_0123abc Mon Nov 2 10:00:00 2026", None),
             ("go1.", None),
             ("go2.25", None),
         ] {

@@ -23,6 +23,10 @@ const ATTEMPTS: u32 = 16;
 /// minutes; these are 12 days.
 const MAX_RING: u64 = 1 << 20;
 
+/// What a batch adds to its bytes, for the limit: its description, and a call of the system to read it. Other
+/// memory can have millions of batches of one byte.
+const BATCH_COST: u64 = 64;
+
 /// Descriptors of batches that are read at once.
 const BATCHES: u64 = 1 << 10;
 
@@ -56,9 +60,9 @@ struct Reader<'m, M: ?Sized> {
     /// The address of the variable `runtime/trace.tracing`.
     tracing: u64,
     limits: Limits,
-    /// Generations that were read, by their numbers, and the number of their bytes.
+    /// Generations that were read, by their numbers, and what they [count](RawGeneration::cost).
     kept: BTreeMap<u64, (RawGeneration, Vec<u8>)>,
-    size: usize,
+    size: u64,
 }
 
 /// Reads the finished generations of the flight recorder of `tracing`, a `traceMultiplexer`.
@@ -110,11 +114,11 @@ impl<M: Memory + ?Sized> Reader<'_, M> {
             place.ok().and_then(|place| recorder.ring.get(place)) == Some(kept)
         };
         self.kept.retain(|_, (kept, _)| in_ring(kept));
-        self.size = self.kept.values().map(|(_, bytes)| bytes.len()).sum();
+        self.size = self.kept.values().map(|(raw, _)| raw.cost()).sum();
         for raw in &recorder.ring {
             if !self.kept.contains_key(&raw.number) {
                 let bytes = self.generation(raw)?;
-                self.size += bytes.len();
+                self.size += raw.cost();
                 self.kept.insert(raw.number, (*raw, bytes));
             }
         }
@@ -175,8 +179,9 @@ impl<M: Memory + ?Sized> Reader<'_, M> {
         let layout = self.layout;
         let malformed = |what, address| Err(Error::Malformed { what, address });
         let max_buffer = self.limits.max_buffer;
-        let mut source = Source::new(&mut *self.memory, max_buffer.saturating_sub(self.size));
-        if raw.size > source.left() {
+        let left = (max_buffer as u64).saturating_sub(self.size);
+        let mut source = Source::new(&mut *self.memory, left as usize);
+        if raw.cost() > left {
             return Err(Error::LimitExceeded { max_buffer });
         }
         let (mut bytes, mut buffer) = (Vec::new(), Vec::new());
@@ -221,6 +226,11 @@ impl RawGeneration {
             min_time: object.word(layout.generation_min_time)? as i64,
             batches: object.slice(layout.generation_batches)?,
         })
+    }
+
+    /// Its share of the limit: more than the bytes of its batches and of their descriptions.
+    const fn cost(&self) -> u64 {
+        self.size.saturating_add(self.batches.len.saturating_mul(BATCH_COST))
     }
 }
 

@@ -96,6 +96,17 @@ fn other_files_are_refused() {
     assert!(error(&bytes).ends_with("it has no auxiliary vector with AT_PHDR"));
 }
 
+/// Those of all segments together.
+#[test]
+fn notes_have_a_limit() {
+    let mut bytes = core(&[(0x50_0000, &[0; 64])], 0x40_0040);
+    let second = 64 + 56;
+    bytes[second] = 4; // `PT_NOTE`
+    bytes[second + 32..second + 40].copy_from_slice(&(256u64 << 20).to_le_bytes());
+    let error = CoreFile::parse(Cursor::new(bytes)).unwrap_err().to_string();
+    assert!(error.ends_with("its notes are too large"), "{error}");
+}
+
 proptest! {
     #[test]
     fn damaged_files_do_no_harm(

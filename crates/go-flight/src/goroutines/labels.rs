@@ -19,9 +19,14 @@ const PAIR: u64 = 32;
 /// `runtime.hmap` and `runtime.bmap` with strings for keys and values: eight hashes, the keys, the
 /// values, and the next bucket.
 mod map {
-    pub(super) const SIZE: u64 = 24;
+    pub(super) const SIZE: u64 = 32;
+    pub(super) const FLAGS: usize = 8;
     pub(super) const LOG_BUCKETS: usize = 9;
     pub(super) const BUCKETS: usize = 16;
+    /// While the map grows, the buckets before: what has been moved is not used there any more.
+    pub(super) const OLD_BUCKETS: usize = 24;
+    /// The flag of a map that gets as many buckets as it had.
+    pub(super) const SAME_SIZE: u8 = 8;
     pub(super) const SLOTS: usize = 8;
     pub(super) const KEYS: usize = 8;
     pub(super) const VALUES: usize = KEYS + 16 * SLOTS;
@@ -60,15 +65,32 @@ pub(super) fn read<M: Memory + ?Sized>(
         return Ok(labels);
     }
     let map = source.object(map, map::SIZE, &mut buffer)?;
-    let [log] = map.bytes(map::LOG_BUCKETS)?;
-    let count = 1u64 << log.min(map::MAX_LOG);
-    let (start, len) = (map.word(map::BUCKETS)?, count * map::BUCKET as u64);
+    let ([flags], [log]) = (map.bytes(map::FLAGS)?, map.bytes(map::LOG_BUCKETS)?);
+    let log = log.min(map::MAX_LOG);
+    let old_log = if flags & map::SAME_SIZE == 0 { log.saturating_sub(1) } else { log };
+    append_buckets(&mut source, map.word(map::BUCKETS)?, 1 << log, &mut labels)?;
+    match map.word(map::OLD_BUCKETS)? {
+        0 => {}
+        old => append_buckets(&mut source, old, 1 << old_log, &mut labels)?,
+    }
+    labels.sort();
+    Ok(labels)
+}
+
+/// Appends the labels in `count` buckets, and in those that they name.
+fn append_buckets<M: Memory + ?Sized>(
+    source: &mut Source<'_, M>,
+    start: u64,
+    count: u64,
+    labels: &mut Vec<(String, String)>,
+) -> Result<()> {
+    let len = count * map::BUCKET as u64;
     let mut buckets = Vec::new();
     let buckets = source.object(start, len, &mut buckets)?;
     // Memory that changes meanwhile can have a cycle.
     let mut followed = Vec::new();
     for bucket in buckets.elements(map::BUCKET) {
-        append(&mut source, &bucket, &mut labels)?;
+        append(source, &bucket, labels)?;
         let mut next = bucket.word(map::NEXT)?;
         let is_first = |next: u64| next.wrapping_sub(start) < len;
         while next != 0 && labels.len() < MAX_LABELS && !is_first(next) {
@@ -78,12 +100,11 @@ pub(super) fn read<M: Memory + ?Sized>(
             followed.push(next);
             let mut bytes = Vec::new();
             let bucket = source.object(next, map::BUCKET as u64, &mut bytes)?;
-            append(&mut source, &bucket, &mut labels)?;
+            append(source, &bucket, labels)?;
             next = bucket.word(map::NEXT)?;
         }
     }
-    labels.sort();
-    Ok(labels)
+    Ok(())
 }
 
 /// Appends the labels in the slots of a bucket.

@@ -48,6 +48,9 @@ const MAX_STACK: u64 = 2 << 30;
 ///   the one that was sampled. One that the register does not name, on the stack of the runtime or in C
 ///   code, is always read within 200 µs: the thread may execute another one since.
 ///
+/// Once the process has ended, it is the one that the register had at an earlier sample, if the call chain
+/// has its entry function: another goroutine of that function may have its memory since.
+///
 /// [`Unattributed`] says why another sample has none.
 ///
 /// ```no_run
@@ -223,8 +226,9 @@ impl Goroutines {
         self.reader.at(sample, functions)
     }
 
-    /// The labels that `runtime/pprof.SetGoroutineLabels` or `Do` gave it, at most 64. Empty if it has
-    /// none, or if they were changed meanwhile and cannot be read.
+    /// The labels that `runtime/pprof.SetGoroutineLabels` or `Do` gave it, at most 64: those that it had
+    /// when [`at`](Self::at) read it, which a sample that is read late may precede. Empty if it has none, or
+    /// if they were changed meanwhile and cannot be read.
     pub fn labels(&mut self, goroutine: &Goroutine) -> Vec<(String, String)> {
         let Reader { memory, layout, .. } = &mut self.reader;
         labels::read(memory, layout.minor, goroutine.labels).unwrap_or_default()

@@ -232,6 +232,15 @@ fn labels_are_read() {
         words.0.insert(0x2108, next);
         assert_eq!(labels::read(&mut words, 23, 0x100).unwrap(), expected, "{next:x}");
     }
+    // While it grows to two buckets, the one before has what was not moved: the first slot was (`evacuatedX`).
+    words.0.extend([(0x408, 1 << 8), (0x410, 0x5000), (0x418, 0x1000), (0x2108, 0)]);
+    words.0.insert(0x1000, 0x0707_0707_0707_0702);
+    expected.remove(0);
+    assert_eq!(labels::read(&mut words, 23, 0x100).unwrap(), expected);
+    // As many buckets as before: two, of which the second one has nothing.
+    words.0.insert(0x408, 1 << 8 | 8);
+    words.0.insert(0x1110, 0);
+    assert_eq!(labels::read(&mut words, 23, 0x100).unwrap(), expected);
 }
 
 proptest! {
