@@ -532,11 +532,11 @@ fn a_heap_dump_of_a_stopped_process_ends_at_the_timeout() {
 fn a_heap_dump_of_a_process_that_stops_meanwhile_ends_at_the_timeout() {
     let server = Server::start();
     // It bounds each reply before that, too.
-    let output = server.gcdump("5");
+    let output = server.gcdump("10");
     let errors = errors(&output);
     assert_eq!(output.status.code(), Some(1), "{errors}");
     let expected = format!("process {} is stopped", server.child.id());
-    assert!(errors.contains(&expected) && errors.contains("for 5s"), "{errors}");
+    assert!(errors.contains(&expected) && errors.contains("for 10s"), "{errors}");
     assert!(!errors.contains("no heap dump"), "{errors}");
 }
 

@@ -107,7 +107,8 @@ fn the_served_trace_of_a_running_process_is_complete() {
     let [served, ..] = build(dir.path());
     let server = Running::spawn(Command::new(served).stdin(Stdio::piped()));
     let pid = server.id().to_string();
-    let args = ["--pid", &pid, "--seconds", "2", "--keep", "raw"].map(OsStr::new);
+    // The program starts to listen in this time.
+    let args = ["--pid", &pid, "--seconds", "5", "--keep", "raw"].map(OsStr::new);
     let recorder = Running::spawn(&mut record(dir.path(), &args));
     let (errors, _) = finish(dir.path(), recorder, 0);
     server.end().is_good();

@@ -577,14 +577,20 @@ fn sums_of_damaged(trace: &[u8], from: Timestamp, to: Timestamp, sums: &mut Sums
     }
 }
 
-/// The goroutines that a damaged trace mentions as they are after it had them end in the same
-/// generation: wrong bytes made an event one of another goroutine. Since when they are in that state has
-/// no answer.
+/// The goroutines that a damaged trace mentions as they are after it had them end in the same generation,
+/// or block forever in any: wrong bytes made an event one of another goroutine, or changed a reason. Since
+/// when they are in that state has no answer.
 fn contradicted(trace: &[u8]) -> HashSet<GoId> {
-    let mut seen = (HashSet::new(), HashSet::new());
-    let event = |(ended, found): &mut (HashSet<GoId>, HashSet<GoId>), event: Event<'_>| {
+    #[derive(Default)]
+    struct Seen {
+        ended: HashSet<GoId>,
+        blocked: HashSet<GoId>,
+        found: HashSet<GoId>,
+    }
+    let mut seen = Seen::default();
+    let event = |seen: &mut Seen, event: Event<'_>| {
         if event.kind() == EventKind::Sync {
-            ended.clear();
+            seen.ended.clear();
         }
         let Some(transition) = event.state_transition() else { return };
         let (Some(id), Some((from, to))) =
@@ -593,13 +599,16 @@ fn contradicted(trace: &[u8]) -> HashSet<GoId> {
             return;
         };
         if to == GoState::NotExist {
-            ended.insert(id);
-        } else if from == GoState::Undetermined && ended.contains(&id) {
-            found.insert(id);
+            seen.ended.insert(id);
+        } else if from != to && transition.reason().to_string() == "forever" {
+            seen.blocked.insert(id);
+        } else if from == GoState::Undetermined || from == to {
+            let is_over = seen.ended.contains(&id) || seen.blocked.contains(&id);
+            seen.found.extend(is_over.then_some(id));
         }
     };
-    common::recover(trace, &mut seen, event, |(ended, _)| ended.clear());
-    seen.1
+    common::recover(trace, &mut seen, event, |seen| seen.ended.clear());
+    seen.found
 }
 
 proptest! {

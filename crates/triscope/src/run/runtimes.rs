@@ -1101,6 +1101,10 @@ mod tests {
         command.arg("60").stdin(Stdio::null());
         let mut child = is_root.then(|| command.uid(NOBODY).gid(NOBODY).spawn().unwrap());
         let other = child.as_ref().map_or(1, std::process::Child::id);
+        // Until it has one, it is as a thread of the kernel.
+        until("its command line", || {
+            child.is_none() || !std::fs::read(format!("/proc/{other}/cmdline")).unwrap().is_empty()
+        });
         // Without a PID namespace, a thread of the kernel.
         let kernel =
             std::fs::read("/proc/2/cmdline").is_ok_and(|line| line.is_empty()).then_some(2);

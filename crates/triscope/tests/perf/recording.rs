@@ -259,7 +259,8 @@ fn a_cgroup_is_recorded_alone() {
     let work = format!("echo $$ > {}/cgroup.procs; exec true", group.display());
     let record = ["perf", "record", "-e", "sched:sched_process_exec", "-G", &name, "-o", "cgroup"];
     let ran = run_in(dir.path(), &[&record[..], &["--", "sh", "-c", &work]].concat());
-    std::fs::remove_dir(&group).unwrap();
+    // A task that has ended may leave it a moment later.
+    testkit::wait::until("the cgroup is removed", || std::fs::remove_dir(&group).is_ok());
     if ran.stderr.contains("not a cgroup with perf events") {
         can("a cgroup2 hierarchy with perf events", false);
         return;
@@ -491,6 +492,9 @@ fn a_live_table_names_what_runs() {
     let script = "while :; do :; done";
     let busy = Running::spawn(Command::new("sh").args(["-c", script]));
     let pid = busy.id().to_string();
+    testkit::wait::until("its name", || {
+        std::fs::read(format!("/proc/{pid}/comm")).unwrap() == b"sh\n"
+    });
     // A table at least; what follows depends on how busy the machine is.
     let ran = run(&["perf", "top", "-e", "cpu-clock", "-p", &pid, "-d", "0.5", "--seconds", "1"]);
     drop(busy);

@@ -34,15 +34,26 @@ fn waits_have_their_share_of_the_time() {
     let Some(program) = compiled(dir.path(), &FRAME_POINTERS) else { return };
     let program = program.to_str().unwrap();
     for (mode, kind) in [("--off-cpu", "sleep"), ("--off-cpu", "lock"), ("--wall", "sleep")] {
-        let top = ["top", "--json", "--delay", "600", mode, "--", program, kind, "60"];
-        let ran = run_in(dir.path(), &top);
-        ran.is_good();
-        let [found, known] = shares(&ran);
-        let is_close = |n: usize| (found[n] - known[n]).abs() < 0.03;
+        // A hypervisor takes the CPU for longer than a function waits: only a long run has the shares for sure.
+        let run = |longer: u32| {
+            let (delay, rounds) = ((600 * longer).to_string(), (60 * longer).to_string());
+            let top = ["top", "--json", "--delay", &delay, mode, "--", program, kind, &rounds];
+            let ran = run_in(dir.path(), &top);
+            ran.is_good();
+            let [found, known] = shares(&ran);
+            let is_close = (0..3).all(|n| (found[n] - known[n]).abs() < 0.03);
+            (is_close, ran, format!("{found:?} {known:?}"))
+        };
+        let (mut is_close, mut ran, mut shares) = run(1);
+        for longer in [2, 4, 8] {
+            if !is_close {
+                (is_close, ran, shares) = run(longer);
+            }
+        }
         // The function that waits called the kernel.
         let row = &table(&ran)["functions"][0];
         let is_user = row["file"].as_str().is_some_and(|file| !file.starts_with("[kernel"));
         assert!(is_user && row["self"].as_f64() > Some(0.3), "{mode} {kind}: {row}");
-        assert!((0..3).all(is_close), "{mode} {kind}: {found:?} {known:?}\n{}", ran.stdout);
+        assert!(is_close, "{mode} {kind}: {shares}\n{}", ran.stdout);
     }
 }

@@ -370,6 +370,8 @@ fn a_session_that_ends_while_its_process_runs_is_followed() {
     command.arg("60").stdin(std::process::Stdio::null()).env("TMPDIR", dir.path());
     let mut child = command.spawn().unwrap();
     let pid = child.id();
+    // The kernel lets its starter continue a moment before.
+    until("its environment", || procfs::has_port(pid, "TMPDIR", dir.path()));
     let started = procfs::start_time(pid);
     // It has the name of that of the runtime of the process, which is the reason for the request.
     let name = format!("dotnet-diagnostic-{pid}-{}-socket", started.unwrap());
