@@ -13,35 +13,66 @@ function check(what, ok, seen) {
   if (!ok) failures.push(`${what}${seen === undefined ? '' : `: ${JSON.stringify(seen)}`}`);
 }
 
-/** The browser: messages are JSON with a zero byte after each. */
+/** A run that takes longer hangs. */
+const MAX_MINUTES = 20;
+
+/** The browser: messages are JSON with a zero byte after each. `died` is rejected when it or a page of it can no longer answer. */
 function start(chromium, profile) {
   const flags = ['--headless=new', '--no-sandbox', '--disable-gpu', '--disable-background-networking',
     '--disable-component-update', '--no-first-run', '--hide-scrollbars', '--remote-debugging-pipe',
     '--window-size=1440,900', `--user-data-dir=${profile}`, 'about:blank'];
   const child = spawn(chromium, flags, { stdio: ['ignore', 'ignore', 'ignore', 'pipe', 'pipe'] });
   const waiting = new Map(), listeners = [];
-  let next = 1, rest = Buffer.alloc(0);
+  let next = 1, rest = Buffer.alloc(0), gone = null, die;
+  const died = new Promise((_, reject) => { die = reject; });
+  // `run` waits for it, and others may.
+  died.catch(() => {});
+  const ended = new Promise(done => child.once('exit', done).once('error', done));
+  const fail = error => {
+    die(error);
+    waiting.forEach(({ reject }) => reject(error));
+    waiting.clear();
+  };
+  const over = error => {
+    gone ??= error;
+    fail(gone);
+  };
   child.stdio[4].on('data', chunk => {
     rest = Buffer.concat([rest, chunk]);
     for (let end; (end = rest.indexOf(0)) >= 0;) {
       const message = JSON.parse(rest.subarray(0, end).toString());
       rest = rest.subarray(end + 1);
       if (message.id) {
-        const { resolve, reject } = waiting.get(message.id);
+        const answered = waiting.get(message.id);
         waiting.delete(message.id);
-        if (message.error) reject(new Error(message.error.message)); else resolve(message.result);
-      } else listeners.forEach(listener => listener(message));
+        if (message.error) answered?.reject(new Error(message.error.message)); else answered?.resolve(message.result);
+        continue;
+      }
+      if (message.method === 'Inspector.targetCrashed') fail(new Error('a page crashed'));
+      listeners.forEach(listener => listener(message));
     }
   });
-  child.on('exit', code => waiting.forEach(({ reject }) => reject(new Error(`Chromium ended: ${code}`))));
+  child.on('exit', (code, signal) => over(new Error(`Chromium ended: ${signal ?? code}`)));
+  child.on('error', over);
+  for (const pipe of [child.stdio[3], child.stdio[4]]) pipe.on('error', over).on('close', () => over(new Error('Chromium closed its pipe')));
+  setTimeout(() => {
+    fail(new Error(`not done after ${MAX_MINUTES} minutes`));
+    child.kill('SIGKILL');
+  }, MAX_MINUTES * 60000).unref();
+  const send = (method, params = {}, sessionId) => new Promise((resolve, reject) => {
+    if (gone) return reject(gone);
+    const id = next++;
+    waiting.set(id, { resolve, reject });
+    child.stdio[3].write(JSON.stringify({ id, method, params, sessionId }) + '\0');
+  });
   return {
-    child,
+    died,
     listen: listener => listeners.push(listener),
-    send: (method, params = {}, sessionId) => new Promise((resolve, reject) => {
-      const id = next++;
-      waiting.set(id, { resolve, reject });
-      child.stdio[3].write(JSON.stringify({ id, method, params, sessionId }) + '\0');
-    }),
+    send,
+    close: async () => {
+      await send('Browser.close').catch(() => child.kill());
+      await ended;
+    },
   };
 }
 
@@ -94,7 +125,7 @@ async function open(browser, out) {
 /** The policy of the page forbids the network and other scripts, even if a script tries. `more` are further attempts: promises of 1 if refused. */
 async function forbids(page, more = () => []) {
   let came = 0;
-  const server = http.createServer((_, response) => { came++; response.end(); });
+  const server = http.createServer((_, response) => { came++; response.end(); }).unref();
   await new Promise(done => server.listen(0, '127.0.0.1', done));
   const url = `http://127.0.0.1:${server.address().port}/`;
   const refused = await page.eval(`Promise.all([
@@ -110,14 +141,17 @@ async function forbids(page, more = () => []) {
 
 /** Runs `test` with a browser, and ends the process with the result of its checks. */
 async function run(chromium, test) {
+  // Also if nothing is left to wait for before the end.
+  process.exitCode = 1;
   const profile = fs.mkdtempSync(path.join(os.tmpdir(), 'triscope-chromium-'));
-  const browser = start(chromium, profile);
   try {
-    await test(browser);
+    const browser = start(chromium, profile);
+    try {
+      await Promise.race([test(browser), browser.died]);
+    } finally {
+      await browser.close();
+    }
   } finally {
-    const ended = new Promise(done => browser.child.once('exit', done));
-    await browser.send('Browser.close').catch(() => browser.child.kill());
-    await ended;
     fs.rmSync(profile, { recursive: true, force: true, maxRetries: 20 });
   }
   failures.forEach(failure => console.error(`failed: ${failure}`));

@@ -284,6 +284,15 @@ async function isolated(page) {
 /** The page of `triscope open`: it has its traces, can reach nothing else, and the server ends. */
 async function served(browser, { file: trace, timeline }) {
   const program = spawn(triscope, ['open', '--no-browser', '--page', path.resolve(file), trace], { stdio: ['ignore', 'ignore', 'pipe'] });
+  try {
+    await Promise.race([opened(browser, program, timeline), browser.died]);
+  } finally {
+    // It waits for a page that may never ask for the trace.
+    program.kill();
+  }
+}
+
+async function opened(browser, program, timeline) {
   const ended = new Promise(done => program.once('close', done));
   let said = '';
   const url = await new Promise((found, failed) => {
@@ -292,6 +301,7 @@ async function served(browser, { file: trace, timeline }) {
       const address = /^open (http:\S+)/m.exec(said);
       if (address) found(address[1]);
     });
+    program.once('error', failed);
     program.once('close', () => failed(new Error(`triscope open: ${said}`)));
   });
   const status = (address, headers = {}) => new Promise((done, failed) => {
@@ -318,7 +328,7 @@ async function served(browser, { file: trace, timeline }) {
   check('the server ends', await ended === 0, said);
   check('its policy was kept', (await page.eval('violations')).length === 0, await page.eval('violations'));
   let came = 0;
-  const server = http.createServer((_, response) => { came++; response.end(); });
+  const server = http.createServer((_, response) => { came++; response.end(); }).unref();
   await new Promise(done => server.listen(0, '127.0.0.1', done));
   const refused = await page.eval(`fetch('http://127.0.0.1:${server.address().port}/').then(() => false, () => true)`);
   server.close();
