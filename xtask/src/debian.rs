@@ -81,7 +81,9 @@ impl Debian {
             .and_then(|t| SystemTime::now().duration_since(t).ok());
         if age.is_none_or(|age| age > LIST_MAX_AGE) {
             eprintln!("fetching Debian's package lists");
-            run::output(this.apt("apt-get").arg("update"))?;
+            // By default, lists that a failure of the network left out are a warning. apt ignores
+            // options that it does not know.
+            run::output(this.apt("apt-get").args(["update", "-o", "APT::Update::Error-Mode=any"]))?;
             fs::write(&stamp, "")?;
         }
         Ok(this)
