@@ -60,13 +60,11 @@ pub(crate) fn sanitize(_: &[String]) -> Result {
         return lane::skip("sanitizers", &"needs a nightly compiler");
     }
     run_tests(&mut test("address", "-Zsanitizer=address"), &MODULES)?;
-    let suppressed = std::env::temp_dir().join(format!("triscope-tsan-{}", std::process::id()));
-    std::fs::write(&suppressed, SUPPRESSED)?;
+    let suppressed = tempfile::NamedTempFile::new()?;
+    std::fs::write(suppressed.path(), SUPPRESSED)?;
     let mut threads = test("thread", "-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer");
-    threads.env("TSAN_OPTIONS", format!("suppressions={}", suppressed.display()));
-    let result = run_tests(&mut threads, &MODULES);
-    std::fs::remove_file(suppressed)?;
-    result
+    threads.env("TSAN_OPTIONS", format!("suppressions={}", suppressed.path().display()));
+    run_tests(&mut threads, &MODULES)
 }
 
 fn test(name: &str, flags: &str) -> Command {

@@ -4,7 +4,7 @@
 //! The programs are those of `cargo test`, with the libraries of this system, at the paths that they
 //! have here.
 
-use super::machine::{Arch, Image, Machine};
+use super::machine::{Arch, Machine};
 use super::{initramfs, kernel, toolchain};
 use crate::debian::{Debian, ensure_program};
 use std::path::{Path, PathBuf};
@@ -31,10 +31,9 @@ pub(crate) fn task(args: &[String]) -> Result {
     let Some(series) = super::X86.iter().find(|known| **known == series) else {
         return Err(format!("no kernel {series}: {}", super::X86.join(", ")).into());
     };
-    let dir = std::env::temp_dir().join(format!("guest-flight-{}", std::process::id()));
-    std::fs::create_dir(&dir)?;
-    let outcome = prepare(series, &dir).map(|machine| machine.run());
-    std::fs::remove_dir_all(&dir)?;
+    let dir = tempfile::tempdir()?;
+    let outcome = prepare(series, dir.path()).map(|machine| machine.run());
+    dir.close()?;
     let outcome = match outcome {
         Ok(outcome) => outcome,
         Err(why) => return lane::skip("the flight recorder in a virtual machine", &why),
@@ -70,7 +69,7 @@ fn prepare(series: &'static str, dir: &Path) -> Result<Machine> {
     files.dedup();
     let files: Vec<(&str, &Path)> =
         files.iter().map(|(name, file)| (name.as_str(), file.as_path())).collect();
-    let image = dir.join("image.cpio");
+    let image = tempfile::NamedTempFile::new_in(dir)?.into_temp_path();
     initramfs::write(&image, &toolchain::guest_init(arch, &debian)?, &files)?;
     let (version, kernel) = kernel(&debian, arch, series)?;
     Ok(Machine {
@@ -78,7 +77,7 @@ fn prepare(series: &'static str, dir: &Path) -> Result<Machine> {
         series,
         version,
         kernel,
-        image: Arc::new(Image(image)),
+        image: Arc::new(image),
         icount: false,
         module: false,
         filter: Some(TESTS.to_owned()),

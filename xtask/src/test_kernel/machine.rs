@@ -9,6 +9,7 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 use task_support::Result;
 use task_support::remark::{self, Kind};
+use tempfile::TempPath;
 
 /// Limits after which a machine is considered hung.
 ///
@@ -98,16 +99,6 @@ impl fmt::Display for Arch {
     }
 }
 
-/// The initial file system, removed after the last machine that uses it.
-#[derive(Debug)]
-pub(crate) struct Image(pub(crate) PathBuf);
-
-impl Drop for Image {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0); // in the temporary directory
-    }
-}
-
 /// A machine to start.
 #[derive(Debug)]
 pub(crate) struct Machine {
@@ -116,7 +107,8 @@ pub(crate) struct Machine {
     pub(crate) series: &'static str,
     pub(crate) version: String,
     pub(crate) kernel: PathBuf,
-    pub(crate) image: Arc<Image>,
+    /// The initial file system, removed after the last machine that uses it.
+    pub(crate) image: Arc<TempPath>,
     pub(crate) icount: bool,
     /// Whether the initial file system contains our kernel module, for this kernel.
     pub(crate) module: bool,
@@ -182,7 +174,7 @@ impl Machine {
             .arg("-kernel")
             .arg(&self.kernel)
             .arg("-initrd")
-            .arg(&self.image.0)
+            .arg(self.image.as_os_str())
             .args(["-append", &append])
             .args([
                 "-nographic",

@@ -282,8 +282,7 @@ const OF_MONITOR: &[&str] = &["kernel", "examples"];
 fn host(options: &Options) -> Result<Outcome> {
     needs_root()?;
     let start = Instant::now();
-    let report = std::env::temp_dir().join(format!("perf-report-{}", std::process::id()));
-    let _ = fs::remove_file(&report);
+    let report = tempfile::NamedTempFile::new()?;
     // `perf` verifies the recordings on the host, if it is installed.
     ensure_program("perf", "linux-perf")?;
     let mut text = String::new();
@@ -292,15 +291,15 @@ fn host(options: &Options) -> Result<Outcome> {
     tests.extend(toolchain::host_tests(&[], "perf-data", &["perf"])?);
     for test in tests {
         let mut command = strict(&test);
-        let output = run::attempt(command.args(&options.filter).env("PERF_TEST_REPORT", &report))?;
+        command.args(&options.filter).env("PERF_TEST_REPORT", report.path());
+        let output = run::attempt(&mut command)?;
         text.push_str(&String::from_utf8_lossy(&output.stdout));
         text.push_str(&String::from_utf8_lossy(&output.stderr));
         good &= output.status.success();
     }
-    for line in fs::read_to_string(&report).unwrap_or_default().lines() {
+    for line in fs::read_to_string(report.path())?.lines() {
         text.push_str(&format!("guest: report\t{line}\n"));
     }
-    let _ = fs::remove_file(&report);
     let version = run::output(Command::new("uname").arg("-r"))?;
     let version = String::from_utf8_lossy(&version).trim().to_owned();
     let verdict = good.then_some(()).ok_or("the tests failed".to_owned());
@@ -401,11 +400,11 @@ fn prepare(arch: Arch, kernels: &[&'static str], options: &Options) -> Result<Ve
         },
         None => None,
     };
-    let image = std::env::temp_dir().join(format!("guest-{arch}-{}.cpio", std::process::id()));
+    let image = tempfile::NamedTempFile::with_prefix("guest-")?.into_temp_path();
     let mut files = vec![("tests/kernel", programs.test.as_path())];
     files.extend(module.as_deref().map(|module| ("modules/rel_loc.ko", module)));
     initramfs::write(&image, &programs.init, &files)?;
-    let image = std::sync::Arc::new(machine::Image(image));
+    let image = std::sync::Arc::new(image);
     let mut machines = Vec::new();
     for (series, version, kernel) in found {
         for icount in arch.icount_modes() {
