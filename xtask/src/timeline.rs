@@ -3,7 +3,7 @@
 //! read the files.
 
 use crate::{perfetto, runtimes};
-use task_support::{Result, lane};
+use task_support::{Result, cache, lane};
 
 pub(crate) const OPTIONS: &str = "\
 [WORD]
@@ -15,6 +15,8 @@ pub(crate) fn task(args: &[String]) -> Result {
         Ok(targets) => targets,
         Err(why) => return lane::skip("the timeline of Go and .NET programs", &why),
     };
+    // Programs and recordings are in directories of the cache, until the last check.
+    let _lock = cache::lock("go/.timeline.lock", "recordings of Go and .NET programs")?;
     conformance_go::answers::check(&targets, args.first().map_or("", String::as_str))?;
     if !args.is_empty() {
         return Ok(());

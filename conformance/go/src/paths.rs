@@ -23,6 +23,8 @@ const SINCE: u32 = 22;
 /// Records the program with every toolchain and checks the critical path of each task; returns the
 /// number of problems.
 pub(crate) fn check(tools: &Tools, toolchains: &[Toolchain]) -> Result<usize> {
+    // Another run builds and records in the same directories.
+    let _lock = cache::lock("go/.paths.lock", "critical paths with known answers")?;
     let (mut tasks, mut failed) = (0, 0);
     for toolchain in toolchains.iter().filter(|toolchain| toolchain.minor() >= SINCE) {
         let trace = record(toolchain)?;
