@@ -8,6 +8,7 @@ use std::io::{BufRead, BufReader, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::LazyLock;
 use task_support::{cache, lane, pypi};
 use testkit::process::Running;
 use testkit::skip::can;
@@ -39,12 +40,15 @@ fn is_executable(path: &Path) -> bool {
     path.metadata().is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
 }
 
+/// For the settings and counters of the go command.
+static HOME: LazyLock<PathBuf> = LazyLock::new(testkit::directory::of_this_process);
+
 fn go(root: &Path) -> Command {
     let mut command = Command::new(root.join("bin/go"));
     command
         .env_clear()
         .env("PATH", std::env::var_os("PATH").unwrap())
-        .env("HOME", std::env::temp_dir())
+        .env("HOME", &*HOME)
         .env("GOROOT", root)
         .env("GOTOOLCHAIN", "local")
         .env("GOFLAGS", "")
