@@ -80,6 +80,7 @@ impl Step {
 const STEPS: &[Step] = &[
     step("format", || cargo(&["fmt", "--all", "--check"])),
     step("format and lock file of triscope-sql", sql::consistent),
+    step("lock file of the fuzz targets", fuzz::consistent),
     step("clippy", || {
         cargo(&[
             "clippy",

@@ -29,6 +29,13 @@ pub(crate) fn task(args: &[String]) -> Result {
     smoke(seconds, &filter)
 }
 
+/// That the lock file has what the manifests need: cargo-fuzz changes it if not.
+pub(crate) fn consistent() -> Result {
+    let mut update = run::cargo();
+    update.args(["update", "--workspace", "--locked", "--quiet"]);
+    run::run(update.current_dir(workspace().join("fuzz")))
+}
+
 /// Fuzzes each target whose name contains `filter` for that many seconds.
 pub(crate) fn smoke(seconds: u32, filter: &str) -> Result {
     if run::output(cargo_fuzz().arg("--version")).is_err() {
