@@ -32,13 +32,18 @@ fn unpack(wheel: &Path, dir: &Path) -> Result {
 }
 
 /// A Python with `packages` installed (`NAME==VERSION`), in a separate virtual environment. Its key in
-/// the cache is all of them: with another version of one, it is another environment.
+/// the cache is all of them, and the version of Python: with another version of one, it is another
+/// environment.
 ///
 /// # Errors
 /// Python has no `venv`, or pip cannot install them.
 pub fn environment(packages: &[&str]) -> Result<PathBuf> {
+    // An environment works with the minor version that made it.
+    let version = "import sys; print('%d.%d' % sys.version_info[:2])";
+    let version = run::output(Command::new("python3").args(["-c", version]))?;
+    let version = String::from_utf8_lossy(&version);
     let key = packages.join("+").replace("==", "-");
-    let dir = cache::entry(&format!("python/{key}"), |dir| {
+    let dir = cache::entry(&format!("python/{}/{key}", version.trim()), |dir| {
         eprintln!("making a Python environment with {}", packages.join(", "));
         run::output(Command::new("python3").args(["-m", "venv"]).arg(dir))?;
         // The environment is moved when it is complete. Then only its Python works, which finds its
