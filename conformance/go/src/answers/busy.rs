@@ -8,18 +8,22 @@ use task_support::Result;
 /// Time limit until it has stopped, on a heavily loaded machine.
 const LIMIT: Duration = Duration::from_secs(60);
 
+/// Computes, and ends soon after this process, also if that is killed.
+const LOOP: &str = "while [ -d /proc/$PPID ]; do \
+                    i=100000; while [ $i -gt 0 ]; do i=$((i - 1)); done; done";
+
 /// A process that computes. Dropping it ends it.
 pub(super) struct Busy(Child);
 
 impl Busy {
     /// Starts one on a CPU.
     pub(super) fn compete(cpu: usize) -> Result<Self> {
-        Self::start(cpu, "while :; do :; done")
+        Self::start(cpu, LOOP)
     }
 
     /// The same, stopped until it gets SIGCONT.
     pub(super) fn stopped(cpu: usize) -> Result<Self> {
-        let mut this = Self::start(cpu, "kill -STOP $$; while :; do :; done")?;
+        let mut this = Self::start(cpu, &format!("kill -STOP $$; {LOOP}"))?;
         let (stat, start) = (format!("/proc/{}/stat", this.pid()), Instant::now());
         while !fs::read_to_string(&stat)?.contains(") T ") {
             if let Some(status) = this.0.try_wait()? {
