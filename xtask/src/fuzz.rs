@@ -165,6 +165,9 @@ fn sources(target: &str) -> Result<Vec<(PathBuf, &'static [u8])>> {
             sources.push((data(&name), &[]));
         }
     }
+    if target == "gotrace_text" {
+        sources.push((data("gotrace").join("text"), &[]));
+    }
     Ok(sources)
 }
 
@@ -235,6 +238,8 @@ mod tests {
         }
         let go = seeds("timeline_sources").unwrap();
         assert!(go.iter().any(|(_, bytes)| bytes.starts_with(b"\0go 1.2")));
+        let text = seeds("gotrace_text").unwrap();
+        assert!(text.iter().any(|(name, _)| name == "seed-kinds.trace.txt"));
     }
 
     #[test]
