@@ -1,6 +1,7 @@
-//! Lines of `kprobe_events` and `uprobe_events`.
+//! Lines of `kprobe_events` and `uprobe_events`, and the syntax of `perf probe`.
 
-use perf_monitor::probe::{ProbeDefinition, ProbeKind};
+use perf_monitor::probe::{Probe, ProbeDefinition, ProbeKind};
+use std::path::Path;
 
 pub fn target(data: &[u8]) {
     let Some(line) = data.utf8_chunks().next().map(|chunk| chunk.valid()) else { return };
@@ -9,5 +10,9 @@ pub fn target(data: &[u8]) {
             let text = probe.to_string();
             assert_eq!(ProbeDefinition::parse(kind, &text).unwrap(), probe, "{text}");
         }
+    }
+    // Reads no file.
+    for file in [None, Some(Path::new("/program"))] {
+        let _ = Probe::parse(line, file);
     }
 }
