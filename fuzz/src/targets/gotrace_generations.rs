@@ -4,6 +4,15 @@ use gotrace::{Generations, Index, Reader};
 use std::io::Cursor;
 
 pub fn target(data: &[u8]) {
+    // The seeds are traces with a header.
+    let data = match data.split_at_checked(16) {
+        Some((header, rest))
+            if header.starts_with(b"go 1.") && header.ends_with(b" trace\0\0\0") =>
+        {
+            rest
+        }
+        _ => data,
+    };
     for version in ["22", "23", "25", "26"] {
         let mut trace = format!("go 1.{version} trace\0\0\0").into_bytes();
         trace.extend_from_slice(data);
