@@ -49,11 +49,6 @@ impl<'m, M: Memory + ?Sized> Source<'m, M> {
         Self { memory, left: limit as u64, limit }
     }
 
-    /// The bytes that may still be read.
-    pub(crate) const fn left(&self) -> u64 {
-        self.left
-    }
-
     /// Reads the value at an address; `buffer` then contains it.
     pub(crate) fn object<'a>(
         &mut self,

@@ -600,7 +600,7 @@ fn contradicted(trace: &[u8]) -> HashSet<GoId> {
         };
         if to == GoState::NotExist {
             seen.ended.insert(id);
-        } else if from != to && transition.reason().to_string() == "forever" {
+        } else if from != to && *transition.reason() == *b"forever" {
             seen.blocked.insert(id);
         } else if from == GoState::Undetermined || from == to {
             let is_over = seen.ended.contains(&id) || seen.blocked.contains(&id);
