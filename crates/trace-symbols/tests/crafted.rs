@@ -97,6 +97,16 @@ fn nested(depth: usize) -> Vec<u8> {
     elf(&[(".debug_abbrev", 0, &abbreviations), (".debug_info", 0, &unit(&entries))])
 }
 
+/// A function `f` of all code with inlined calls without an address, one after another.
+fn inlined(calls: usize) -> Vec<u8> {
+    let abbreviations =
+        abbreviations(&[(UNIT, true, &NAMED), (FUNCTION, true, &NAMED), (INLINED, false, &[])]);
+    let mut entries = [&[1][..], &named("unit"), &[2], &named("f")].concat();
+    entries.resize(entries.len() + calls, 3);
+    entries.extend([0, 0]);
+    elf(&[(".debug_abbrev", 0, &abbreviations), (".debug_info", 0, &unit(&entries))])
+}
+
 /// One unit with functions, or many units, that share a list of ranges. The first one is that of the code.
 fn shared(units: usize, functions: usize, ranges: u64) -> Vec<u8> {
     let abbreviations = abbreviations(&[
@@ -204,6 +214,16 @@ fn shared_ranges_have_a_limit() {
     let what = "the ranges of units";
     let refused = (Err(Unresolved::Excessive { what }), None);
     assert_eq!(resolve(shared(30_000, 0, 30_000), &Options::default()), refused);
+}
+
+#[test]
+fn inlined_calls_have_a_limit() {
+    let good = (Ok("f".to_owned()), None);
+    assert_eq!(resolve(inlined(1000), &Options::default()), good);
+    // Each takes one byte of the file, and tens of bytes of memory.
+    let what = "the ranges of functions";
+    let refused = (Err(Unresolved::NoSymbols), Some(Unresolved::Excessive { what }));
+    assert_eq!(resolve(inlined(200_000), &Options::default()), refused);
 }
 
 #[test]

@@ -223,9 +223,14 @@ impl Budget {
         if tag != constants::DW_TAG_subprogram && tag != constants::DW_TAG_inlined_subroutine {
             return Ok(entries.skip_attributes(abbreviation.attributes())?);
         }
+        // `addr2line` keeps each inlined call, also one without an address, but only functions that have one.
+        let is_inlined = tag == constants::DW_TAG_inlined_subroutine;
+        if is_inlined {
+            spend(&mut self.ranges, 1, WHAT)?;
+        }
         for spec in abbreviation.attributes() {
             let attribute = entries.read_attribute(*spec)?;
-            if attribute.name() == constants::DW_AT_low_pc {
+            if attribute.name() == constants::DW_AT_low_pc && !is_inlined {
                 spend(&mut self.ranges, 1, WHAT)?;
             }
             if attribute.name() != constants::DW_AT_ranges {
