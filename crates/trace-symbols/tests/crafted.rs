@@ -159,6 +159,25 @@ fn with_lines(units: usize, directory: usize, table: &[u8]) -> Vec<u8> {
     ])
 }
 
+/// A function `f` in the first of some units, of which the others share a name.
+fn with_name(units: usize, size: usize) -> Vec<u8> {
+    // `DW_AT_name` (`DW_FORM_strp`).
+    let abbreviations = abbreviations(&[
+        (UNIT, true, &NAMED),
+        (FUNCTION, false, &NAMED),
+        (UNIT, false, &[(0x03, 0x0e)][..]),
+    ]);
+    let mut info = unit(&[&[1][..], &named("unit"), &[2], &named("f"), &[0]].concat());
+    (0..units).for_each(|_| info.extend(unit(&[3, 0, 0, 0, 0])));
+    let mut names = vec![b'x'; size];
+    names.push(0);
+    elf(&[
+        (".debug_abbrev", 0, &abbreviations),
+        (".debug_info", 0, &info),
+        (".debug_str", 0, &names),
+    ])
+}
+
 /// A function `f` with inlined calls in one another, whose names are parts of a long text.
 fn with_long_names(calls: u32, size: usize) -> Vec<u8> {
     // `DW_AT_name` (`DW_FORM_strp`).
@@ -257,6 +276,17 @@ fn headers_of_lines_have_a_limit() {
     assert_eq!(found(30_000, &[&short[..]; 10_000]), refused);
     assert_eq!(found(1, &[&name(1 << 20)]), good);
     assert_eq!(found(1, &[&name(1 << 24)]), refused);
+}
+
+#[test]
+fn names_of_units_have_a_limit() {
+    let good = (Ok("f".to_owned()), None);
+    assert_eq!(resolve(with_name(10, 1 << 20), &Options::default()), good);
+    assert_eq!(resolve(with_name(10_000, 200), &Options::default()), good);
+    // Each unit would be read with a search of a megabyte.
+    let what = "the names of units";
+    let refused = (Err(Unresolved::Excessive { what }), None);
+    assert_eq!(resolve(with_name(1000, 1 << 20), &Options::default()), refused);
 }
 
 #[test]

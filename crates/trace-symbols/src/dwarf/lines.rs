@@ -1,4 +1,7 @@
-//! Bounds of the line tables that are read.
+//! Bounds of the headers of units and of the line tables that are read.
+//!
+//! The name and the directory of a unit are searched for their end each time that the unit is read. Many units
+//! can have one text of a megabyte.
 //!
 //! `addr2line` keeps the header of the table of each unit, also where units share a table. The lines of a unit
 //! are read when one of its addresses is first asked for, with a path for each file: the directory of the
@@ -7,7 +10,8 @@
 use super::Slice;
 use super::bounds::{Refused, Result, SMALL, len, spend};
 use gimli::{
-    AttributeValue, FileEntry, LineInstruction, Reader, Section, Unit, UnitHeader, constants,
+    AttributeValue, DebugLineOffset, DebugStrOffsetsBase, FileEntry, LineInstruction, Reader,
+    Section, Unit, UnitHeader, constants,
 };
 
 const WHAT: &str = "the line tables";
@@ -24,6 +28,8 @@ const MAX_PROGRAMS: u64 = 1 << 27;
 const MAX_PATHS: u64 = 1 << 30;
 /// The same in small files.
 const SMALL_PATHS: u64 = 1 << 24;
+/// Bytes of the names and directories of all units: some seconds.
+const MAX_NAMES: u64 = 1 << 30;
 /// Bytes of a path without its text, and of its entry.
 const ENTRY: u64 = 128;
 
@@ -33,6 +39,7 @@ pub(super) struct Budget {
     entries: u64,
     programs: u64,
     paths: u64,
+    names: u64,
 }
 
 impl Budget {
@@ -41,7 +48,9 @@ impl Budget {
         let tables = len(&dwarf.debug_line);
         let headers = (64 * tables + SMALL).min(MAX_HEADERS);
         let paths = (256 * tables + SMALL_PATHS).min(MAX_PATHS);
-        Self { headers, entries: MAX_ENTRIES, programs: MAX_PROGRAMS, paths }
+        // The smallest units have some tens of bytes, and paths as long as all others.
+        let names = (64 * len(&dwarf.debug_info) + SMALL_PATHS).min(MAX_NAMES);
+        Self { headers, entries: MAX_ENTRIES, programs: MAX_PROGRAMS, paths, names }
     }
 
     /// Reads a unit with the header of its lines. `None` if it is damaged: `addr2line` leaves it out, too.
@@ -50,7 +59,9 @@ impl Budget {
         dwarf: &gimli::Dwarf<Slice>,
         header: &UnitHeader<Slice>,
     ) -> Result<Option<Unit<Slice>>> {
-        let size = header_size(dwarf, header).unwrap_or_default();
+        let (names, lines) = root(dwarf, header).unwrap_or_default();
+        spend(&mut self.names, names, "the names of units")?;
+        let size = lines.and_then(|lines| header_size(dwarf, lines)).unwrap_or_default();
         if size > MAX_HEADER {
             return Err(Refused::Excessive(WHAT));
         }
@@ -96,21 +107,53 @@ impl Budget {
     }
 }
 
-/// The bytes of the header of the lines of a unit. `None` if it has none, or they are damaged.
-fn header_size(dwarf: &gimli::Dwarf<Slice>, header: &UnitHeader<Slice>) -> Option<u64> {
+/// The bytes of the name and the directory of a unit, and the place of its lines. `None` if it is damaged.
+fn root(
+    dwarf: &gimli::Dwarf<Slice>,
+    header: &UnitHeader<Slice>,
+) -> Option<(u64, Option<DebugLineOffset>)> {
     let abbreviations = dwarf.abbreviations(header).ok()?;
     let mut cursor = header.entries(&abbreviations);
     let (_, root) = cursor.next_dfs().ok()??;
-    let (mut attributes, mut lines) = (root.attrs(), None);
+    let (mut name, mut directory, mut lines) = (None, None, None);
+    let mut base =
+        DebugStrOffsetsBase::default_for_encoding_and_file(header.encoding(), dwarf.file_type);
+    let mut attributes = root.attrs();
     while let Some(attribute) = attributes.next().ok()? {
-        if let (constants::DW_AT_stmt_list, AttributeValue::DebugLineRef(offset)) =
-            (attribute.name(), attribute.value())
-        {
-            lines = Some(offset);
+        match (attribute.name(), attribute.value()) {
+            (constants::DW_AT_name, value) => name = Some(value),
+            (constants::DW_AT_comp_dir, value) => directory = Some(value),
+            (constants::DW_AT_stmt_list, AttributeValue::DebugLineRef(offset)) => {
+                lines = Some(offset);
+            }
+            (constants::DW_AT_str_offsets_base, AttributeValue::DebugStrOffsetsBase(at)) => {
+                base = at;
+            }
+            _ => {}
         }
     }
+    let size = |value: AttributeValue<Slice>| {
+        let text = match value {
+            AttributeValue::DebugStrRef(offset) => dwarf.string(offset),
+            AttributeValue::DebugStrRefSup(offset) => dwarf.sup_string(offset),
+            AttributeValue::DebugLineStrRef(offset) => dwarf.line_string(offset),
+            AttributeValue::DebugStrOffsetsIndex(index) => {
+                let offset = dwarf.debug_str_offsets.get_str_offset(header.format(), base, index);
+                dwarf.string(offset.ok()?)
+            }
+            // The bytes of others are those of the unit.
+            _ => return None,
+        };
+        Some(text.ok()?.len() as u64)
+    };
+    let names: u64 = [name, directory].into_iter().flatten().filter_map(size).sum();
+    Some((names, lines))
+}
+
+/// The bytes of the header of lines. `None` if they are damaged.
+fn header_size(dwarf: &gimli::Dwarf<Slice>, lines: DebugLineOffset) -> Option<u64> {
     let mut table = dwarf.debug_line.reader().clone();
-    table.skip(lines?.0).ok()?;
+    table.skip(lines.0).ok()?;
     let (size, format) = table.read_initial_length().ok()?;
     table.truncate(size).ok()?;
     if table.read_u16().ok()? >= 5 {

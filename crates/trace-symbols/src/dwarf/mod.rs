@@ -146,7 +146,13 @@ fn load(elf: &Elf) -> Result<gimli::Dwarf<Slice>> {
         if let (gimli::SectionId::DebugAbbrev, Some(bytes)) = (id, Arc::get_mut(&mut bytes)) {
             abbreviations::leave_out_lines(bytes);
         }
-        Ok(Slice::new(bytes, LittleEndian))
+        let slice = Slice::new(bytes, LittleEndian);
+        if matches!(id, gimli::SectionId::DebugStr | gimli::SectionId::DebugLineStr) {
+            // A text without an end is an error. It is found each time that it is read, with a search of all of it.
+            let end = slice.bytes().iter().rposition(|byte| *byte == 0).map_or(0, |last| last + 1);
+            return Ok(slice.range_to(..end));
+        }
+        Ok(slice)
     })
 }
 
