@@ -9,7 +9,7 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 use trace_common::BuildId;
 
@@ -48,8 +48,10 @@ impl PartialEq for Failures {
 
 impl Eq for Failures {}
 
-/// A file that is fetched, before the number of the process.
+/// A file that is fetched, before the number of the process and that of the file in it.
 const PART: &str = "debuginfo.";
+/// Names for a file that is fetched which may be those of others.
+const MAX_PARTS: usize = 1 << 10;
 /// Bytes of the header of an answer.
 const MAX_HEADER: u64 = 1 << 16;
 /// The time for which a file that no server has is not asked for again, as elfutils has it.
@@ -109,38 +111,46 @@ impl Debuginfod {
         }
         fs::create_dir_all(&directory)?;
         self.remove_abandoned(&directory);
-        // Another process may fetch the same file.
-        let part = directory.join(format!("{PART}{}", std::process::id()));
         let mut last = Ok(None);
         for url in &self.urls {
-            let fetched = File::create(&part).map_err(Unresolved::from);
-            let fetched = fetched.and_then(|mut file| self.fetch(url, id, &mut file));
-            match fetched.and_then(|is_found| is_found.then(|| checked(&part, id, max)).transpose())
-            {
-                Ok(Some(elf)) => {
-                    // It is open: without a place in the directory it is fetched again the next time.
-                    if fs::rename(&part, &path).is_err() {
-                        let _ = fs::remove_file(&part);
-                    }
-                    return Ok(Some(elf));
-                }
+            match self.fetch_into(&directory, url, id, max) {
+                Ok(Some(elf)) => return Ok(Some(elf)),
                 Ok(None) => {}
                 Err(why) => last = Err(why),
             }
         }
-        let _ = fs::remove_file(&part);
         if last.is_ok() && !mark_missing(&path) {
             return checked(&path, id, max).map(Some);
         }
         last
     }
 
+    /// Fetches a file from a server, and puts it into its place. `None` if the server does not have it.
+    fn fetch_into(
+        &self,
+        directory: &Path,
+        url: &str,
+        id: BuildId,
+        max: u64,
+    ) -> Result<Option<Elf>> {
+        let (part, mut file) = new_part(directory)?;
+        let found = self
+            .fetch(url, id, &mut file)
+            .and_then(|is_found| is_found.then(|| checked(&part, id, max)).transpose());
+        // It is open: without a place in the directory it is fetched again the next time.
+        let is_file = matches!(found, Ok(Some(_)));
+        if !is_file || fs::rename(&part, directory.join("debuginfo")).is_err() {
+            let _ = fs::remove_file(&part);
+        }
+        found
+    }
+
     /// Removes what processes that were killed have fetched of a file. One that is fetched now grows, at the
     /// latest when the time for a part of the answer is over.
     fn remove_abandoned(&self, directory: &Path) {
         let is_part = |name: &OsStr| {
-            let process = name.to_str().and_then(|name| name.strip_prefix(PART));
-            process.is_some_and(|process| process.parse::<u32>().is_ok())
+            let numbers = name.to_str().and_then(|name| name.strip_prefix(PART));
+            numbers.is_some_and(|all| all.split('.').all(|number| number.parse::<u32>().is_ok()))
         };
         let is_old = |entry: &DirEntry| {
             let changed = entry.metadata().and_then(|metadata| metadata.modified());
@@ -208,6 +218,23 @@ impl Debuginfod {
         }
         Err(refused)
     }
+}
+
+/// Makes a file for what is fetched. Others may fetch the same file into the same directory: another thread, or a
+/// process of another container with the same number.
+fn new_part(directory: &Path) -> io::Result<(PathBuf, File)> {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let mut made: io::Result<_> = Err(io::ErrorKind::AlreadyExists.into());
+    for _ in 0..MAX_PARTS {
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = directory.join(format!("{PART}{}.{number}", std::process::id()));
+        made = File::create_new(&path).map(|file| (path, file));
+        match &made {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            _ => break,
+        }
+    }
+    made
 }
 
 /// Marks a file as one that no server has: an empty one, which is as old as the last answer. Returns whether
@@ -326,7 +353,14 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let servers = Debuginfod::new(Vec::new(), dir.path());
         let old = SystemTime::now() - 2 * (MISS + servers.timeout);
-        let names = ["debuginfo.1", "debuginfo.2", "debuginfo", "debuginfo.x7", "executable"];
+        let names = [
+            "debuginfo.1.2",
+            "debuginfo.1",
+            "debuginfo.2",
+            "debuginfo",
+            "debuginfo.x7",
+            "executable",
+        ];
         for name in names {
             let file = File::create(dir.path().join(name)).unwrap();
             if name != "debuginfo.2" {
@@ -335,7 +369,24 @@ mod tests {
         }
         servers.remove_abandoned(dir.path());
         let left = names.map(|name| dir.path().join(name).exists());
-        assert_eq!(left, [false, true, true, true, true]);
+        assert_eq!(left, [false, false, true, true, true, true]);
+    }
+
+    #[test]
+    fn each_file_that_is_fetched_has_a_name_of_its_own() {
+        let dir = tempfile::tempdir().unwrap();
+        let (first, _) = new_part(dir.path()).unwrap();
+        let (name, number) = first.to_str().unwrap().rsplit_once('.').unwrap();
+        let number: u32 = number.parse().unwrap();
+        // Those of a process with the same number in another container.
+        let others: Vec<PathBuf> =
+            (1..=100).map(|n| PathBuf::from(format!("{name}.{}", number + n))).collect();
+        others.iter().for_each(|path| fs::write(path, "other").unwrap());
+        let (second, mut file) = new_part(dir.path()).unwrap();
+        file.write_all(b"own").unwrap();
+        assert!(second != first && !others.contains(&second));
+        assert!(others.iter().all(|path| fs::read(path).unwrap() == b"other"));
+        assert_eq!(fs::read(&second).unwrap(), b"own");
     }
 
     #[test]
