@@ -28,12 +28,25 @@ pub(crate) fn open(module: &Module, options: &Options) -> Result<Elf> {
     Err(last.unwrap_or(Unresolved::NotAFile))
 }
 
-/// Whether the file of a module without a build id was replaced or changed since it was mapped.
-pub(crate) fn is_replaced(module: &Module, options: &Options) -> bool {
+/// Whether this program has the file of a module without a build id at its path, too. It has not where the
+/// process is in a container.
+pub(crate) fn is_here(module: &Module, options: &Options) -> bool {
     if module.build_id.is_some() {
         return false;
     }
-    let files = files::candidates(module.process, module.path());
+    files::open(module.path()).and_then(|file| check(&file, module, options)).is_ok()
+}
+
+/// Whether the file of a module without a build id was replaced or changed since it was mapped. `was_here` is what
+/// [`is_here`] was when it was read: where it was not, the file at the path here shows nothing, and that of a
+/// process that has ended cannot be found any more.
+pub(crate) fn is_replaced(module: &Module, was_here: bool, options: &Options) -> bool {
+    if module.build_id.is_some() {
+        return false;
+    }
+    let in_process = |process| files::find_in_process(process, module.path())?.open();
+    let files = module.process.map(in_process).into_iter();
+    let files = files.chain(was_here.then(|| files::open(module.path())));
     // One below the root directory of the process is opened, whatever this program has at the path.
     let mut checks = files.flatten().map(|file| check(&file, module, options)).peekable();
     checks.peek().is_some() && checks.all(|found| found == Err(Unresolved::Replaced))

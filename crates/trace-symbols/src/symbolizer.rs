@@ -57,7 +57,11 @@ enum Resolver {
     Kernel,
     /// A single function.
     Function(Box<str>),
-    File(Box<ObjectFile>),
+    File {
+        file: Box<ObjectFile>,
+        /// Whether it was at its path here, too, and not only where the process sees it.
+        was_here: bool,
+    },
     Jit(Box<JitSymbols>),
     None(Unresolved),
 }
@@ -338,7 +342,7 @@ impl Symbolizer {
     fn look_up(&mut self, Location { module: id, address }: Location) -> Result<()> {
         let mut frames = std::mem::take(&mut self.frames);
         let result = match self.resolver(id) {
-            Some((Resolver::File(file), texts)) => match file.address_of(address) {
+            Some((Resolver::File { file, .. }, texts)) => match file.address_of(address) {
                 Some(address) => file.find(address, texts, &mut frames),
                 None => Err(Unresolved::NoSymbol),
             },
@@ -369,7 +373,7 @@ impl Symbolizer {
         match self.resolvers.get(module.index())?.as_ref()? {
             Resolver::None(why) => Some(why),
             Resolver::Kernel => self.kernel.as_ref()?.as_ref().err(),
-            Resolver::File(file) => file.problem(),
+            Resolver::File { file, .. } => file.problem(),
             Resolver::Function(_) | Resolver::Jit(_) => None,
         }
     }
@@ -380,9 +384,9 @@ impl Symbolizer {
     pub fn forget_changed(&mut self) -> bool {
         let mut forgotten = Vec::new();
         for (slot, (id, module)) in self.resolvers.iter_mut().zip(self.spaces.modules()) {
-            let is_file =
-                matches!(slot, Some(Resolver::File(_))) && module.kind == ModuleKind::File;
-            if is_file && source::is_replaced(module, &self.options) {
+            let Some(Resolver::File { was_here, .. }) = *slot else { continue };
+            let is_file = module.kind == ModuleKind::File;
+            if is_file && source::is_replaced(module, was_here, &self.options) {
                 *slot = Some(Resolver::None(Unresolved::Replaced));
                 forgotten.push(id);
             }
@@ -461,8 +465,11 @@ impl Resolver {
         let made = match module.kind {
             ModuleKind::Kernel | ModuleKind::KernelModule if options.kernel => Ok(Self::Kernel),
             ModuleKind::KernelFunction => Ok(Self::Function(module.name.clone())),
-            ModuleKind::File => ObjectFile::of_module(module, options).map(Self::file),
-            ModuleKind::Vdso => ObjectFile::of_vdso(module, options).map(Self::file),
+            ModuleKind::File => ObjectFile::of_module(module, options)
+                .map(|file| Self::file(file, source::is_here(module, options))),
+            ModuleKind::Vdso => {
+                ObjectFile::of_vdso(module, options).map(|file| Self::file(file, false))
+            }
             ModuleKind::Jit if options.perf_maps => {
                 let process = module.process.ok_or(Unresolved::NotAFile);
                 let jit = process.and_then(|pid| JitSymbols::read(pid, spaces, options));
@@ -473,8 +480,8 @@ impl Resolver {
         made.unwrap_or_else(Self::None)
     }
 
-    fn file(file: ObjectFile) -> Self {
-        Self::File(Box::new(file))
+    fn file(file: ObjectFile, was_here: bool) -> Self {
+        Self::File { file: Box::new(file), was_here }
     }
 }
 

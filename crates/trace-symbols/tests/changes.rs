@@ -420,6 +420,38 @@ fn a_process_in_a_container_has_its_own_files() {
 }
 
 #[test]
+fn the_end_of_a_process_in_a_container_takes_no_names_away() {
+    if !testkit::skip::can("root", rustix::process::geteuid().is_root()) {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let (program, root) = (dir.path().join("program"), dir.path().join("root"));
+    compile(&program, "container_copy", &["-Wl,--build-id=none"]);
+    fs::create_dir(&root).unwrap();
+    // What others have at the path of the program.
+    compile(&root.join("contained"), "other_copy", &["-Wl,--build-id=none"]);
+    let mut command = Command::new("unshare");
+    let script =
+        "mount -t tmpfs none \"$1\" && cp \"$0\" \"$1/contained\" && exec \"$1/contained\"";
+    command.args(["--mount", "sh", "-c", script]).arg(&program).arg(&root);
+    let process = Process::start(&mut command);
+    let pid = process.pid();
+    let address = process.address("/contained", position(&program, "container_copy"));
+    let mut symbols = Symbolizer::default();
+    // A program that was copied within the last tick of the kernel can be a later one.
+    testkit::wait::until("the program is older than its mapping", || {
+        symbols = Symbolizer::default();
+        symbols.add_process(pid).unwrap();
+        name(&symbols.symbolize(pid, address, Timestamp::MAX)).is_ok()
+    });
+    assert!(!symbols.forget_changed());
+    drop(process);
+    assert!(!symbols.forget_changed());
+    let found = symbols.symbolize(pid, address, Timestamp::MAX);
+    assert_eq!(name(&found), Ok("container_copy".to_owned()));
+}
+
+#[test]
 fn files_that_are_cut_are_errors_or_have_the_right_names() {
     let whole = include_bytes!("data/library.so");
     let file = ObjectFile::parse(whole.to_vec(), &Options::default()).unwrap();
