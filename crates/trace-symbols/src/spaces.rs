@@ -28,7 +28,8 @@ pub struct Mapping {
 pub struct Location {
     /// The module.
     pub module: ModuleId,
-    /// The position in the file; the address in memory where the module is no file.
+    /// The position in the file, or the offset in a function of the kernel; the address in memory of other
+    /// modules.
     pub address: u64,
 }
 
@@ -251,10 +252,11 @@ impl AddressSpaces {
 
     fn value(&self, mapping: &Mapping) -> Value {
         let module = mapping.module;
-        let is_file = self
-            .module(module)
-            .is_some_and(|module| matches!(module.kind, ModuleKind::File | ModuleKind::Vdso));
-        let bias = if is_file { mapping.start.wrapping_sub(mapping.offset) } else { 0 };
+        let bias = match self.module(module).map(|module| module.kind) {
+            Some(ModuleKind::File | ModuleKind::Vdso) => mapping.start.wrapping_sub(mapping.offset),
+            Some(ModuleKind::KernelFunction) => mapping.start,
+            _ => 0,
+        };
         Value { module, bias }
     }
 
@@ -343,10 +345,10 @@ impl AddressSpaces {
         }
     }
 
-    /// The kernel maps code: itself, or a module.
+    /// The kernel maps code: itself, a module, or a function that was added to it.
     pub fn map_kernel(&mut self, at: Timestamp, mapping: &Mapping) {
         if self.has_room() {
-            let value = Value { module: mapping.module, bias: 0 };
+            let value = self.value(mapping);
             let before = self.kernel.len();
             self.kernel.insert(mapping.start, mapping.end, at, value);
             self.entries = self.entries - before + self.kernel.len();
@@ -460,7 +462,7 @@ impl AddressSpaces {
     /// The place of an address of the kernel at a time.
     pub fn locate_kernel(&self, address: u64, at: Timestamp) -> Option<Location> {
         let value = self.kernel.at(address, at)?;
-        Some(Location { module: value.module, address })
+        Some(Location { module: value.module, address: address.wrapping_sub(value.bias) })
     }
 
     /// Reads the mappings of a running process (`/proc/PID/maps`), as if they were made at this time.
@@ -708,6 +710,21 @@ mod tests {
         let module = Module::of_raw_mapping(&line.name, 1).unwrap();
         assert_eq!(&*module.name, "/a\nb/\u{fffd}");
         assert_eq!(module.path().as_os_str().as_encoded_bytes(), b"/a\nb/\xff");
+    }
+
+    #[test]
+    fn addresses_of_functions_of_the_kernel_are_offsets_in_them() {
+        let mut spaces = AddressSpaces::default();
+        let (start, end) = (0xffff_ffff_c010_0000, 0xffff_ffff_c010_0100);
+        let kernel = spaces.add_module(Module::kernel(None));
+        let function = spaces.add_module(Module::kernel_function("bpf_prog_a"));
+        let all =
+            Mapping { start: 0xffff_ffff_8000_0000, end: u64::MAX, offset: 0, module: kernel };
+        spaces.map_kernel(at(1), &all);
+        spaces.map_kernel(at(2), &Mapping { start, end, offset: 0, module: function });
+        let place = |address| spaces.locate_kernel(address, at(3));
+        assert_eq!(place(start + 0x10), Some(Location { module: function, address: 0x10 }));
+        assert_eq!(place(end), Some(Location { module: kernel, address: end }));
     }
 
     #[test]
