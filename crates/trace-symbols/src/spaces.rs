@@ -355,6 +355,11 @@ impl AddressSpaces {
         }
     }
 
+    /// Whether the kernel has mapped code at any time.
+    pub(crate) fn has_kernel(&self) -> bool {
+        self.kernel.len() > 0
+    }
+
     /// A process is created: it has the mappings of its parent.
     pub fn fork(&mut self, parent: u32, child: u32, at: Timestamp) {
         if parent == child {

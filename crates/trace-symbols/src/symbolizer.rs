@@ -240,13 +240,14 @@ impl Symbolizer {
         }
     }
 
-    /// The functions at an address of the kernel at a time. Without mappings of the kernel, its
+    /// The functions at an address of the kernel at a time. Without any mappings of the kernel, its
     /// addresses are those of the running one.
     pub fn symbolize_kernel(&mut self, address: u64, at: Timestamp) -> Symbolized<'_> {
-        let location = self.spaces.locate_kernel(address, at).unwrap_or_else(|| {
-            let module = self.spaces.add_module(Module::kernel(None));
-            Location { module, address }
-        });
+        let location = match self.spaces.locate_kernel(address, at) {
+            Some(location) => location,
+            None if self.spaces.has_kernel() => return NOT_MAPPED,
+            None => Location { module: self.spaces.add_module(Module::kernel(None)), address },
+        };
         self.resolve(location)
     }
 
@@ -488,6 +489,7 @@ impl Resolver {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::spaces::Mapping;
 
     #[test]
     fn modules_without_room_have_a_reason() {
@@ -498,6 +500,20 @@ mod tests {
         symbols.add_perf_map(7, b"1000 1000 compiled");
         let found = symbols.resolve(Location { module, address: 1 });
         assert_eq!(found.frames, Err(&Unresolved::TooManyModules));
+    }
+
+    #[test]
+    fn addresses_outside_of_mappings_of_the_kernel_are_not_those_of_the_running_one() {
+        let mut symbols = Symbolizer::default();
+        let (start, end) = (0xffff_ffff_c010_0000, 0xffff_ffff_c010_0100);
+        let found = symbols.symbolize_kernel(end, Timestamp::MAX);
+        assert_eq!(found.module.map(|module| module.kind), Some(ModuleKind::Kernel));
+        let module = symbols.spaces_mut().add_module(Module::kernel_function("bpf_prog_a"));
+        let mapping = Mapping { start, end, offset: 0, module };
+        symbols.spaces_mut().map_kernel(Timestamp::MIN, &mapping);
+        let frames = symbols.symbolize_kernel(start + 0x10, Timestamp::MAX).frames.unwrap();
+        assert_eq!((&*frames[0].function, frames[0].offset), ("bpf_prog_a", Some(0x10)));
+        assert_eq!(symbols.symbolize_kernel(end, Timestamp::MAX), NOT_MAPPED);
     }
 
     #[test]
