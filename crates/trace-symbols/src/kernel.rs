@@ -36,15 +36,14 @@ impl KernelSymbols {
 
     /// The function at an address. The module is the one that the mappings report.
     pub(crate) fn frame(&self, module: &Module, address: u64, texts: &mut Texts) -> Result<Frame> {
-        let running = || match module.kind {
-            ModuleKind::KernelModule => {
-                build_id::of_module(module.name.trim_matches(|c| c == '[' || c == ']'))
+        let is_module = module.kind == ModuleKind::KernelModule;
+        if let Some(expected) = module.build_id {
+            let running = if is_module { id_of_module(module) } else { self.build_id };
+            // A module without one is not loaded, or was built without one. There is always a kernel: it can hide
+            // its own.
+            if running.map_or(is_module, |id| id != expected) {
+                return Err(Unresolved::OtherKernel);
             }
-            _ => self.build_id,
-        };
-        // That of a module is in a file.
-        if module.build_id.is_some_and(|expected| running().is_some_and(|id| id != expected)) {
-            return Err(Unresolved::OtherKernel);
         }
         let address = match &module.reference {
             Some(reference) => self.places.now(reference, address)?,
@@ -53,6 +52,11 @@ impl KernelSymbols {
         let found = self.table.at(address).ok_or(Unresolved::NoSymbol)?;
         Ok(texts.frame(&found.name, Some(address - found.start)))
     }
+}
+
+/// The build id of the loaded module with the name of a module.
+fn id_of_module(module: &Module) -> Option<BuildId> {
+    build_id::of_module(module.name.trim_matches(|c| c == '[' || c == ']'))
 }
 
 impl Places {
@@ -245,6 +249,22 @@ mod tests {
         for symbol in ["[c]", "_end"] {
             assert_eq!(now(symbol, 0x1000, 0x1000), Err(Unresolved::OtherKernel));
         }
+    }
+
+    #[test]
+    fn a_module_is_another_one_if_its_build_id_is_unknown() {
+        let text = b"1000 T _text\n1100 t last\n1200 T _etext\n8000 t of_module\t[a]\n";
+        let (table, places) = parse(text.to_vec()).unwrap();
+        let kernel = KernelSymbols { table, places, build_id: None };
+        let name = |module: &Module, address| {
+            let frame = kernel.frame(module, address, &mut Texts::new(false));
+            frame.map(|frame| frame.function.to_string())
+        };
+        let id = BuildId::new(&[7; 20]);
+        let module = |id| Module::kernel_module("no_module_has_this_name", id);
+        assert_eq!(name(&module(None), 0x8000), Ok("of_module".to_owned()));
+        assert_eq!(name(&module(id), 0x8000), Err(Unresolved::OtherKernel));
+        assert_eq!(name(&Module::kernel(id), 0x1100), Ok("last".to_owned()));
     }
 
     #[test]
