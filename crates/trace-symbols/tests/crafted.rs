@@ -236,6 +236,23 @@ fn shared_ranges_have_a_limit() {
 }
 
 #[test]
+fn the_caller_of_an_inlined_call_without_a_name_has_the_line_of_the_call() {
+    // `DW_AT_call_line` (`DW_FORM_data1`).
+    let attributes = [&NAMED[1..], &[(0x59, 0x0b)]].concat();
+    let abbreviations = abbreviations(&[
+        (UNIT, true, &NAMED),
+        (FUNCTION, true, &NAMED),
+        (INLINED, false, &attributes[..]),
+    ]);
+    let call = [&[3][..], &named("")[1..], &[7]].concat();
+    let entries = [&[1][..], &named("unit"), &[2], &named("f"), &call, &[0, 0]].concat();
+    let file = elf(&[(".debug_abbrev", 0, &abbreviations), (".debug_info", 0, &unit(&entries))]);
+    let frames = ObjectFile::parse(file, &Options::default()).unwrap().frames(TEXT).unwrap();
+    let frames: Vec<_> = frames.iter().map(|f| (&*f.symbol, f.line, f.is_inlined)).collect();
+    assert_eq!(frames, [("f", 7, false)]);
+}
+
+#[test]
 fn inlined_calls_have_a_limit() {
     let good = (Ok("f".to_owned()), None);
     assert_eq!(resolve(inlined(1000), &Options::default()), good);

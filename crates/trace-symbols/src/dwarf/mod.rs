@@ -105,8 +105,11 @@ impl Dwarf {
             };
         };
         let mut room = Room::default();
+        let mut is_named = false;
         while let Some(frame) = frames.next().ok()? {
-            let function = frame.function?;
+            // The caller of an inlined call without a name has the line of the call.
+            is_named = frame.function.is_some();
+            let Some(function) = frame.function else { continue };
             let name = function.raw_name().ok()?;
             let mut found = texts.frame(room.cut(&name), None);
             found.is_inlined = true;
@@ -117,7 +120,8 @@ impl Dwarf {
             }
             out.push(found);
         }
-        Some(())
+        // The last one has the code.
+        is_named.then_some(())
     }
 
     /// The file, line and column at an address without a function.
