@@ -178,22 +178,30 @@ fn stacks_of_native_programs_are_those_of_perf() {
 
 /// A file of 64-bit Arm with this `.eh_frame` at address 0x2000, and code from 0x1000 on.
 fn arm_file(eh_frame: &[u8]) -> Vec<u8> {
-    const NAMES: &[u8] = b"\0.eh_frame\0.shstrtab\0";
-    let mut file = vec![0; 0x2000];
-    file.extend(eh_frame);
-    let names = file.len() as u64;
-    file.extend(NAMES);
-    let headers = file.len() as u64;
-    let eh = eh_frame.len() as u64;
-    let sections = [(0u32, 0u32, 0, 0), (1, 1, 0x2000, eh), (11, 3, names, NAMES.len() as u64)];
-    for (name, kind, start, size) in sections {
-        file.extend([name.to_le_bytes(), kind.to_le_bytes()].concat());
-        file.extend([0, start, start, size, 0, 0, 0].map(u64::to_le_bytes).concat());
+    arm_file_of(&[(".eh_frame", 0, eh_frame)])
+}
+
+/// The same with sections from address 0x2000 on: name, flags, contents.
+fn arm_file_of(sections: &[(&str, u64, &[u8])]) -> Vec<u8> {
+    let (mut file, mut names, mut table) = (vec![0; 0x2000], vec![0], vec![0; 64]);
+    for (name, flags, contents) in sections {
+        let (start, size) = (file.len() as u64, contents.len() as u64);
+        table.extend([names.len() as u32, 1].map(u32::to_le_bytes).concat());
+        table.extend([*flags, start, start, size, 0, 0, 0].map(u64::to_le_bytes).concat());
+        names.extend([name.as_bytes(), b"\0"].concat());
+        file.extend(*contents);
     }
+    // The names.
+    let (start, size) = (file.len() as u64, names.len() as u64);
+    table.extend([0, 3].map(u32::to_le_bytes).concat());
+    table.extend([0, start, start, size, 0, 0, 0].map(u64::to_le_bytes).concat());
+    file.extend(names);
+    let (headers, count) = (file.len() as u64, sections.len() as u16 + 2);
+    file.extend(table);
     // `ELFCLASS64`, `ELFDATA2LSB`, `EV_CURRENT`; `ET_DYN`, `EM_AARCH64`.
     let mut header = b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x03\0\xb7\0\x01\0\0\0".to_vec();
     header.extend([0, 64, headers].map(u64::to_le_bytes).concat());
-    header.extend([0u16, 0, 64, 56, 1, 64, 3, 2].map(u16::to_le_bytes).concat());
+    header.extend([0, 0, 64, 56, 1, 64, count, count - 1].map(u16::to_le_bytes).concat());
     // All of it is loaded at address 0, to be executed.
     header.extend([1u32, 5].map(u32::to_le_bytes).concat());
     header.extend([0, 0, 0, headers, headers, 0x1000].map(u64::to_le_bytes).concat());
@@ -263,6 +271,31 @@ fn arm_has_return_addresses_in_a_register_with_signatures() {
     let short = vec![0x1000, 0x1048];
     assert_eq!(unwind(0x1000, in_caller, &stack[..1]), (short.clone(), StackEnd::Truncated));
     assert_eq!(unwind(0x1000, in_caller, &[SP, 0x9000, 0, 0]), (short, StackEnd::Unknown));
+}
+
+#[test]
+fn one_table_that_cannot_be_read_takes_no_other_away() {
+    // `SHF_COMPRESSED`, in a way that is not known.
+    let unknown = (".eh_frame", 0x800, &[9; 24][..]);
+    let cie = entry(u32::MAX, &[1, 0, 4, 0x78, 30, 0x0c, 31, 0]);
+    // The outermost function: x30 is undefined.
+    let function = [&[0x1000_u64, 0x40].map(u64::to_le_bytes).concat()[..], &[0x07, 30]].concat();
+    let debug_frame = [cie, entry(0, &function)].concat();
+    let mut spaces = AddressSpaces::default();
+    let module = spaces.add_module(Module::file("/arm", None));
+    let mapping = Mapping { start: 0, end: 0x4000, offset: 0, module };
+    spaces.map(1, Timestamp::MIN, &mapping);
+    let mut unwinder = Unwinder::default();
+    let (what, kind) = ("unwind tables", 0x0909_0909);
+    let refused = unwinder.add_image(module, arm_file_of(&[unknown]));
+    assert_eq!(refused, Err(Unresolved::Compression { what, kind }));
+    let both = [unknown, (".debug_frame", 0, &debug_frame[..])];
+    unwinder.add_image(module, arm_file_of(&both)).unwrap();
+    let get = |bit| (bit == 32).then_some(0x1000).or(Some(8));
+    let registers = Registers::of_sample(Architecture::Aarch64, get).unwrap();
+    let locate = |address| spaces.code_at(1, address, Timestamp::MAX);
+    let end = unwinder.unwind(&registers, &[], locate, &mut Vec::new());
+    assert_eq!(end, StackEnd::Outermost);
 }
 
 /// The process that has mapped a file last can have ended: another one may still see the file.

@@ -86,17 +86,19 @@ impl Tables {
             Ok(None) => debug.map(|debug| section(debug, b".debug_frame", Kind::DebugFrame)),
             own => Some(own),
         };
-        let eh_frame = section(elf, b".eh_frame", Kind::EhFrame)?;
+        let eh_frame = section(elf, b".eh_frame", Kind::EhFrame);
         let debug_frame = debug_frame.transpose().map(Option::flatten);
-        // The other one has all functions of most programs.
-        let debug_frame = debug_frame.or_else(|error| unless(eh_frame.is_some(), error))?;
-        let has_others = eh_frame.is_some() || debug_frame.is_some();
+        let go = GoSymbols::read(elf);
+        // Each of them has all functions of many programs.
+        let has_one = matches!(eh_frame, Ok(Some(_)))
+            || matches!(debug_frame, Ok(Some(_)))
+            || matches!(go, Ok(Some(_)));
         Ok(Some(Self {
             architecture,
             segments: elf.segments.iter().filter(|s| s.is_loaded()).copied().collect(),
-            eh_frame,
-            debug_frame,
-            go: GoSymbols::read(elf).or_else(|error| unless(has_others, error))?,
+            eh_frame: eh_frame.or_else(|error| unless(has_one, error))?,
+            debug_frame: debug_frame.or_else(|error| unless(has_one, error))?,
+            go: go.or_else(|error| unless(has_one, error))?,
         }))
     }
 
