@@ -41,12 +41,12 @@
 //!
 //! # Correctness
 //!
-//! An address without a known symbol is [`Unresolved`] with a reason: nothing is guessed. A file is
-//! used if it has the build id of the mapping, or without one its inode. Files are looked for in the
-//! root directory of the process first, and symbolic links are resolved there: a process in a container
-//! has its own libraries. Addresses of the kernel that were recorded before a reboot need the place of the
-//! kernel then ([`Module::reference`]). A perf map of another user is refused. Special files such as devices are not
-//! opened, whatever the paths are.
+//! An address without a known symbol is [`Unresolved`] with a reason: nothing is guessed. A file is used if
+//! it has the build id of the mapping, or without one its inode, and was not changed since. Files are looked
+//! for in the root directory of the process first, and symbolic links are resolved there: a process in a
+//! container has its own libraries. Addresses of the kernel that were recorded before a reboot need the place
+//! of the kernel then ([`Module::reference`]). A perf map of another user is refused. Special files such as
+//! devices are not opened, whatever the paths are.
 //!
 //! # Requirements
 //!

@@ -105,25 +105,28 @@ impl Packed {
             return Ok(None);
         }
         let (bytes, offset) = (elf.bytes(what, section)?, section.offset);
-        let (header, size) = if elf.is_64() { (24, 8) } else { (12, 4) };
         let word = |at: usize| {
             let bytes: Option<[u8; 4]> = bytes.get(at..at + 4)?.try_into().ok();
             bytes.map(u32::from_le_bytes)
         };
-        let (Some(kind), Some(size)) = (word(0), word(size)) else {
+        let long = |at: usize| Some(u64::from(word(at)?) | u64::from(word(at + 4)?) << 32);
+        let (header, size) = if elf.is_64() { (24, long(8)) } else { (12, word(4).map(u64::from)) };
+        let (Some(kind), Some(size)) = (word(0), size) else {
             return Err(Unresolved::Malformed { what, offset });
         };
         let Some(compression) = Compression::of(kind) else {
             return Err(Unresolved::Compression { what, kind });
         };
-        if u64::from(size) > elf.max() {
-            return Err(Unresolved::TooLarge { what, size: size.into() });
+        let too_large = Unresolved::TooLarge { what, size };
+        if size > elf.max() {
+            return Err(too_large);
         }
         // Nothing is allocated for contents that the bytes cannot have.
-        if u64::from(size) > section.size.saturating_mul(compression.max_ratio()) {
+        if size > section.size.saturating_mul(compression.max_ratio()) {
             return Err(Unresolved::Malformed { what, offset });
         }
-        Ok(Some(Self { what, compression, offset, bytes, header, size: size as usize }))
+        let size = usize::try_from(size).map_err(|_| too_large)?;
+        Ok(Some(Self { what, compression, offset, bytes, header, size }))
     }
 
     fn inflate(&self, out: &mut [u8]) -> Result<()> {

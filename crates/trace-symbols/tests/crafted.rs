@@ -335,6 +335,18 @@ fn debug_sections_have_a_limit_together() {
 }
 
 #[test]
+fn the_size_of_a_compressed_section_has_64_bits() {
+    const COMPRESSED: u64 = 0x800;
+    let abbreviations = abbreviations(&[(UNIT, false, &NAMED)]);
+    let size = (1 << 32) + 4;
+    // `ELFCOMPRESS_ZLIB`, the size, the alignment.
+    let header = [1, size, 1].map(u64::to_le_bytes).concat();
+    let file = elf(&[(".debug_abbrev", 0, &abbreviations), (".debug_info", COMPRESSED, &header)]);
+    let too_large = Unresolved::TooLarge { what: "debug information", size };
+    assert_eq!(resolve(file, &Options::default()), (Err(too_large), None));
+}
+
+#[test]
 fn types_are_shared_between_threads() {
     fn is_shared<T: Send + Sync>() {}
     fn is_sent<T: Send>() {}
