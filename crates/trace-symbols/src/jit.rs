@@ -11,11 +11,16 @@ use crate::spaces::AddressSpaces;
 use std::path::Path;
 use trace_common::Timestamp;
 
+/// The reason of a file that is not there.
+const MISSING: Unresolved = Unresolved::File(std::io::ErrorKind::NotFound);
+
 /// The jitdump file and the perf map of a process.
 #[derive(Debug, Default)]
 pub(crate) struct JitSymbols {
     pub(crate) dump: Option<JitDump>,
     pub(crate) map: Option<PerfMap>,
+    /// Why the jitdump file that the process has written is not used.
+    pub(crate) refused: Option<Unresolved>,
     /// Whether the caller added them: the files of the process are not read.
     pub(crate) is_given: bool,
 }
@@ -29,19 +34,27 @@ impl JitSymbols {
         let paths: Vec<&Path> = dump_paths(process, spaces).collect();
         let dump = paths.into_iter().rev().find_map(|path| {
             let read = read_dump(process, path, options.max_bytes);
-            read.map_err(|why| _ = first.get_or_insert(why)).ok()
+            read.map_err(|why| match &first {
+                // Those of others are not there.
+                None | Some(MISSING) => first = Some(why),
+                Some(_) => {}
+            })
+            .ok()
         });
         let dump = dump.map(Ok).or(first.map(Err));
         let map = PerfMap::of_process(process, options.max_bytes);
         match (dump, map) {
             // It has a jitdump file, so that it needs no perf map.
             (Some(Err(why)), Err(_)) => Err(why),
-            (None, Err(Unresolved::File(std::io::ErrorKind::NotFound))) => {
-                Err(Unresolved::NotAFile)
-            }
+            (None, Err(MISSING)) => Err(Unresolved::NotAFile),
             (None, Err(why)) => Err(why),
             (dump, map) => {
-                Ok(Self { dump: dump.and_then(Result::ok), map: map.ok(), is_given: false })
+                let (dump, refused) = match dump {
+                    Some(Ok(dump)) => (Some(dump), None),
+                    Some(Err(why)) => (None, Some(why).filter(|why| *why != MISSING)),
+                    None => (None, None),
+                };
+                Ok(Self { dump, map: map.ok(), refused, is_given: false })
             }
         }
     }

@@ -214,7 +214,7 @@ impl Symbolizer {
     pub fn add_jitdump(&mut self, process: u32, bytes: &[u8]) -> Result<u64> {
         let dump = JitDump::parse(bytes)?;
         let damaged = dump.damaged;
-        self.describe(process, |jit| jit.dump = Some(dump));
+        self.describe(process, |jit| (jit.dump, jit.refused) = (Some(dump), None));
         Ok(damaged)
     }
 
@@ -368,14 +368,16 @@ impl Symbolizer {
         kernel.frame(module, address, &mut self.texts)
     }
 
-    /// Why a module has no symbols, or its debug information is not used. `None` if all is used, or none of
-    /// its addresses was asked for.
+    /// Why a module has no symbols, or its debug information is not used. Of just-in-time compiled code with a
+    /// perf map, why the jitdump file of its process is not used. `None` if all is used, or none of its addresses
+    /// was asked for.
     pub fn problem(&self, module: ModuleId) -> Option<&Unresolved> {
         match self.resolvers.get(module.index())?.as_ref()? {
             Resolver::None(why) => Some(why),
             Resolver::Kernel => self.kernel.as_ref()?.as_ref().err(),
             Resolver::File { file, .. } => file.problem(),
-            Resolver::Function(_) | Resolver::Jit(_) => None,
+            Resolver::Jit(jit) => jit.refused.as_ref(),
+            Resolver::Function(_) => None,
         }
     }
 

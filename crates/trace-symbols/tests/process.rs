@@ -353,6 +353,30 @@ fn the_jitdump_file_of_another_process_is_not_that_of_this_one() {
     assert_eq!((&*frames[0].symbol, frames[0].offset), ("compiled", Some(4)));
 }
 
+#[test]
+fn a_jitdump_file_that_is_not_used_beside_a_perf_map_is_a_problem() {
+    let process = Waiting::start(Path::new("/bin/cat"));
+    let pid = process.0.id();
+    let map = format!("/tmp/perf-{pid}.map");
+    let _removed = Removed(&map);
+    fs::write(&map, "1000 100 a function\n").unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let dump = dir.path().join(format!("jit-{pid}.dump"));
+    let mut symbols = Symbolizer::default();
+    symbols.spaces_mut().add_module(Module::file(&dump, None));
+    let module = symbols.spaces_mut().add_module(Module::jit(pid));
+    let mut problem = || {
+        symbols.refresh(module);
+        let frames = symbols.resolve(Location { module, address: 0x1010 }).frames.unwrap();
+        assert_eq!(&*frames[0].function, "a function");
+        symbols.problem(module).cloned()
+    };
+    assert_eq!(problem(), None, "there is none");
+    fs::write(&dump, "something else").unwrap();
+    let what = "the jitdump header";
+    assert_eq!(problem(), Some(Unresolved::Malformed { what, offset: 0 }));
+}
+
 struct Removed<'a>(&'a str);
 
 impl Drop for Removed<'_> {
