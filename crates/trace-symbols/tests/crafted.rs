@@ -338,7 +338,7 @@ fn debug_sections_have_a_limit_together() {
 fn the_size_of_a_compressed_section_has_64_bits() {
     const COMPRESSED: u64 = 0x800;
     let abbreviations = abbreviations(&[(UNIT, false, &NAMED)]);
-    let size = (1 << 32) + 4;
+    let size: u64 = (1 << 32) + 4;
     // `ELFCOMPRESS_ZLIB`, the size, the alignment.
     let header = [1, size, 1].map(u64::to_le_bytes).concat();
     let file = elf(&[(".debug_abbrev", 0, &abbreviations), (".debug_info", COMPRESSED, &header)]);
