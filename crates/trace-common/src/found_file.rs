@@ -110,8 +110,16 @@ impl FoundFile {
     }
 
     fn find_by(root: impl AsFd, path: &Path, more: OFlags) -> Result<Self, FindError> {
-        let inside = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
-        Self::new(again(|| openat2(&root, path, FIND | more, Mode::empty(), inside)))
+        Self::new(open_in(root, path, FIND | more))
+    }
+
+    /// Opens a directory below a root directory for reading, as [`find_in`](Self::find_in) finds files.
+    ///
+    /// # Errors
+    ///
+    /// It is no directory, or cannot be opened.
+    pub fn directory_in(root: impl AsFd, path: &Path) -> io::Result<OwnedFd> {
+        Ok(open_in(root, path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC)?)
     }
 
     /// The file, for its metadata: it cannot be read.
@@ -136,6 +144,12 @@ impl FoundFile {
             Err(error) => Err(error.into()),
         }
     }
+}
+
+/// Opens a path below a root directory, with symbolic links resolved there.
+fn open_in(root: impl AsFd, path: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+    let inside = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+    again(|| openat2(&root, path, flags, Mode::empty(), inside))
 }
 
 /// Looks a path up again if a file was renamed meanwhile, anywhere: the kernel does not follow `..` below a
@@ -202,6 +216,22 @@ mod tests {
         }
         let error = io::Error::from(FoundFile::find(&dir.0.join("missing")).unwrap_err());
         assert_eq!(error.kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn directories_are_opened_below_a_root() {
+        let dir = Dir::new("root");
+        fs::create_dir(dir.0.join("tmp")).unwrap();
+        fs::write(dir.0.join("tmp/file"), "text").unwrap();
+        // Outside of this root, there are other directories with these paths.
+        symlink("/tmp", dir.0.join("link")).unwrap();
+        let root = File::open(&dir.0).unwrap();
+        for path in ["/tmp", "/link", "/../link/../tmp"] {
+            let opened = FoundFile::directory_in(&root, Path::new(path)).unwrap();
+            FoundFile::find_in(opened, Path::new("file")).unwrap();
+        }
+        let of_file = FoundFile::directory_in(&root, Path::new("tmp/file")).unwrap_err();
+        assert_eq!(of_file.raw_os_error(), Some(Errno::NOTDIR.raw_os_error()));
     }
 
     #[test]
