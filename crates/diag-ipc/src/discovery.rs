@@ -21,7 +21,7 @@
 use crate::client::Endpoint;
 use crate::transport::{Address, Connection, Deadline, Peer, unix};
 use crate::{Client, Error, NoSocketReason, Operation, Result};
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -34,7 +34,7 @@ use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use trace_common::innermost_pid;
+use trace_common::{FoundFile, innermost_pid};
 
 /// Maximum number of sockets with a process id that are tried if none has the expected key.
 const MAX_CANDIDATES: usize = 16;
@@ -396,10 +396,8 @@ impl Identity {
         let root = PathBuf::from(format!("/proc/{}/root", self.pid));
         let open_root = || rustix::fs::open(&root, flags, Mode::empty());
         if let Ok(fd) = open_root() {
-            let inner =
-                rustix::fs::openat2(&fd, tmpdir, flags, Mode::empty(), ResolveFlags::IN_ROOT);
             // The kernel shows the same path if the directory is the same as here.
-            if let Ok(inner) = inner {
+            if let Ok(inner) = FoundFile::directory_in(&fd, tmpdir) {
                 let here = rustix::fs::open(tmpdir, flags, Mode::empty());
                 let same = here.is_ok_and(|here| is_same(&here, &inner));
                 let relative = tmpdir.strip_prefix("/").unwrap_or(tmpdir);
