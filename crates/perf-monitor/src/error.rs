@@ -1,8 +1,9 @@
 use crate::errno::{self, Errno};
+use crate::files::read_bytes;
 use crate::refusal::OpenErrorReason;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use trace_common::{ReadError, ReadErrorKind};
+use trace_common::{Mount, ReadError, ReadErrorKind};
 
 /// A result with this crate's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -457,14 +458,16 @@ impl fmt::Display for NearMatches<'_> {
     }
 }
 
-/// Whether this crate reads a file of tracefs by such a path: the lists of probes wherever that is mounted, and events
-/// where it usually is, or of a detached mount.
-fn is_in_tracefs(path: &Path) -> bool {
+/// Whether this crate reads a file of tracefs by such a path: it is below a mount of this text of `mountinfo`, or has the
+/// names of the lists of probes, or of events where that is usually mounted, or of a detached mount.
+fn is_in_tracefs(path: &Path, mountinfo: &[u8]) -> bool {
     const LISTS: [&str; 4] = ["kprobe_events", "uprobe_events", "kprobe_profile", "uprobe_profile"];
     let is_detached = path.starts_with("/proc/self/fd");
     let events = if is_detached { "events" } else { "tracing/events" };
     LISTS.iter().any(|list| path.ends_with(list))
         || path.ancestors().any(|dir| dir.ends_with(events))
+        || Mount::all(mountinfo)
+            .any(|mount| mount.kind == b"tracefs" && path.starts_with(mount.point))
 }
 
 struct PermissionHint<'a>(&'a Path, &'a std::io::Error);
@@ -472,7 +475,11 @@ struct PermissionHint<'a>(&'a Path, &'a std::io::Error);
 impl fmt::Display for PermissionHint<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(path, error) = self;
-        if error.kind() == std::io::ErrorKind::PermissionDenied && is_in_tracefs(path) {
+        if error.kind() != std::io::ErrorKind::PermissionDenied {
+            return Ok(());
+        }
+        let mountinfo = read_bytes("/proc/self/mountinfo").unwrap_or_default();
+        if is_in_tracefs(path, &mountinfo) {
             f.write_str(
                 " (by default only root may read tracefs: run as root, or mount it with \
                  -o remount,gid=GROUP,mode=0750)",
@@ -509,5 +516,16 @@ mod tests {
         ] {
             assert!(!remedy(path, std::io::ErrorKind::PermissionDenied), "{path}");
         }
+    }
+
+    #[test]
+    fn the_remedy_for_tracefs_is_of_each_mount() {
+        let mountinfo = b"25 1 0:23 / /srv rw - ext4 /dev/vda1 rw\n\
+            31 25 0:9 / /srv/a\\040b rw - tracefs nodev rw\n";
+        for path in ["/srv/a b/events", "/srv/a b/events/sched/sched_switch/id"] {
+            assert!(is_in_tracefs(Path::new(path), mountinfo), "{path}");
+            assert!(!is_in_tracefs(Path::new(path), b""), "{path}");
+        }
+        assert!(!is_in_tracefs(Path::new("/srv/a/events/sched/sched_switch/id"), mountinfo));
     }
 }
