@@ -278,11 +278,11 @@ pub(crate) fn other_root(pid: u32) -> Option<File> {
     is_other.then(|| File::open(format!("/proc/{pid}/root")).ok())?
 }
 
-/// Whether a process is in the network namespace of this program.
-pub(crate) fn shares_network(pid: u32) -> bool {
+/// Whether a process is in the network namespace of this program. `None` if that cannot be read: it has ended, or its main
+/// thread has.
+pub(crate) fn shares_network(pid: u32) -> Option<bool> {
     let namespace = |pid: &str| std::fs::read_link(format!("/proc/{pid}/ns/net")).ok();
-    let own = namespace("self");
-    own.is_some() && own == namespace(&pid.to_string())
+    Some(namespace("self")? == namespace(&pid.to_string())?)
 }
 
 /// Whether a process is in the time namespace of this program, as far as it can be read.

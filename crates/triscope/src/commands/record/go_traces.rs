@@ -455,12 +455,10 @@ impl Process {
     /// An address that may serve its trace. An error if none is asked.
     fn untried(&self, pid: u32, is_full: bool) -> Result<Option<Listening>> {
         // Connecting to another network namespace would reach another program.
-        if !procfs::shares_network(pid) {
-            // That of a process that has ended cannot be read.
-            return match procfs::is_running(pid) {
-                true => Err(Failure::new("it has another network namespace")),
-                false => Ok(None),
-            };
+        match procfs::shares_network(pid) {
+            Some(true) => {}
+            Some(false) => return Err(Failure::new("it has another network namespace")),
+            None => return Ok(None),
         }
         if is_full {
             return Err(Failure::new(format_args!("{MAX_TRACES} other traces are recorded")));
@@ -662,7 +660,7 @@ mod tests {
         let pid = program.0.id();
         program.0.kill().unwrap();
         wait::until("its end", || !procfs::is_running(pid));
-        assert!(!procfs::shares_network(pid));
+        assert_eq!(procfs::shares_network(pid), None);
         assert!(matches!(traces.processes[&pid].untried(pid, false), Ok(None)));
     }
 

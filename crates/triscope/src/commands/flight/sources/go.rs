@@ -355,9 +355,13 @@ impl Programs {
             return;
         }
         // Connecting to another network namespace would reach another program.
-        if !procfs::shares_network(pid) {
-            process.refusal = Some("it has another network namespace".to_owned());
-            return;
+        match procfs::shares_network(pid) {
+            Some(true) => {}
+            Some(false) => {
+                process.refusal = Some("it has another network namespace".to_owned());
+                return;
+            }
+            None => return,
         }
         if recorded >= MAX_PROCESSES {
             process.refusal = Some(format!("{MAX_PROCESSES} other programs are recorded"));
