@@ -106,8 +106,13 @@ impl Launched {
         prepare: impl FnOnce(&mut Command),
     ) -> Result<Self> {
         // The shell would find out when the recording has begun.
-        if let Some(program) = command.first().filter(|program| !is_there(program)) {
-            return Err(not_started(program, &io::ErrorKind::NotFound.into()));
+        if let Some(program) = command.first() {
+            if !is_there(program) {
+                return Err(not_started(program, &io::ErrorKind::NotFound.into()));
+            }
+            if !programs::is_executable(program) {
+                return Err(not_started(program, &rustix::io::Errno::ACCESS.into()));
+            }
         }
         let gate = ["sh", "-c", "kill -STOP $$; exec \"$@\"", "sh"].map(str::to_owned);
         let this = Self::launch(&[&gate[..], command].concat(), prepare, || (), true)?;

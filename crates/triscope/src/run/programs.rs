@@ -3,6 +3,7 @@
 use super::go_program;
 use crate::io::regular;
 use diag_ipc::discovery::Process;
+use rustix::fs::{Access, access};
 use std::collections::HashMap;
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
@@ -51,12 +52,23 @@ pub(crate) fn is_dotnet_process(pid: u32) -> bool {
 
 /// The file of a command, by the search path. A path may be that of no file.
 pub(super) fn find(name: &str) -> Option<PathBuf> {
+    files(name).into_iter().next()
+}
+
+/// Whether a command has a file that this user may execute. Its format can still be one that is not executed.
+pub(super) fn is_executable(name: &str) -> bool {
+    files(name).iter().any(|file| file.is_file() && access(file, Access::EXEC_OK).is_ok())
+}
+
+/// The files that a command can be: execvp(3) executes the first one that it may.
+fn files(name: &str) -> Vec<PathBuf> {
     if name.contains('/') {
-        return Some(PathBuf::from(name));
+        return vec![PathBuf::from(name)];
     }
     // As execvp(3) without one.
     let path = std::env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into());
-    std::env::split_paths(&path).map(|dir| dir.join(name)).find(|file| file.is_file())
+    let files = std::env::split_paths(&path).map(|dir| dir.join(name));
+    files.filter(|file| file.is_file()).collect()
 }
 
 /// Whether a file contains this text.

@@ -236,6 +236,21 @@ fn a_command_that_is_not_found_leaves_the_recording_before() {
     assert_eq!(std::fs::read_to_string(dir.path().join("out")).unwrap(), "old");
 }
 
+#[test]
+fn a_command_that_may_not_be_executed_leaves_the_recording_before() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("out"), "old").unwrap();
+    // Without the permission to execute it.
+    std::fs::write(dir.path().join("script"), "#!/bin/sh\n").unwrap();
+    let record = ["perf", "record", "-o", "out", "-e", "{cpu-clock,page-faults}:S"];
+    for command in ["./script", "/"] {
+        let ran = run_in(dir.path(), &[&record[..], &[command]].concat());
+        ran.is_refused(126, &[command, "cannot be run: Permission denied"]);
+    }
+    assert_eq!(crate::support::names(dir.path()), ["out", "script"]);
+    assert_eq!(std::fs::read_to_string(dir.path().join("out")).unwrap(), "old");
+}
+
 /// By the default of `execvp(3)`. Where this user may not record, that is the error.
 #[test]
 fn a_command_is_found_without_a_search_path() {
