@@ -107,7 +107,13 @@ impl KernelSource {
             // Its start was not recorded. It has the name of its main thread.
             _ => {
                 let name = self.name_of(pid, push.tables).unwrap_or_default();
-                self.add_process(pid, name, parent, false, push)
+                let process = self.add_process(pid, name, parent, false, push);
+                // Its main thread was only in switches.
+                let has_main = self.known(pid).is_some_and(|main| main.exit.is_none());
+                if let Some(process) = process.filter(|_| has_main) {
+                    self.join(pid, process, name, push);
+                }
+                process
             }
         };
         if self.known(tid).is_some() {

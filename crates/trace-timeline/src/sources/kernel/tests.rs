@@ -834,3 +834,32 @@ fn a_thread_whose_process_becomes_known_starts_again() {
     assert_eq!((start(&listed(20)), start(&listed(30))), (1, 0));
     assert_eq!(run.tables.entities.process_of(thread), run.tables.entities.process(7));
 }
+
+/// Another thread of the process makes it known.
+#[test]
+fn a_main_thread_that_was_only_in_switches_is_one_of_its_process() {
+    let mut run = Run::new();
+    run.push(10, switch(0, 0, 7));
+    let main = run.tables.entities.thread(7).unwrap();
+    let events = run.push(20, of_seven(9, true)).to_vec();
+    assert!(events.iter().any(|event| event.kind == EventKind::Start { entity: main }));
+    let process = run.tables.entities.process(7).unwrap();
+    assert_eq!(run.tables.entities.process_of(main), Some(process));
+    let end = |run: &Run| run.tables.entities.get(process).unwrap().end;
+    run.push(30, Record::Exit { tid: 9 });
+    assert_eq!(end(&run), None);
+    run.push(40, Record::Exit { tid: 7 });
+    assert_eq!(end(&run), Some(at(40)));
+}
+
+/// The process ends with its other threads.
+#[test]
+fn a_main_thread_that_has_exited_joins_no_process() {
+    let mut run = Run::new();
+    run.push(10, switch(0, 0, 7));
+    run.push(15, Record::Exit { tid: 7 });
+    run.push(20, of_seven(9, true));
+    run.push(30, Record::Exit { tid: 9 });
+    let process = run.tables.entities.process(7).unwrap();
+    assert_eq!(run.tables.entities.get(process).unwrap().end, Some(at(30)));
+}
