@@ -89,7 +89,7 @@ pub enum Unresolved {
     )]
     KernelRestricted,
     /// The running kernel, or its module, is another one.
-    #[error("the address belongs to another kernel than the running one")]
+    #[error("the address belongs to another kernel or module than the running one")]
     OtherKernel,
     /// The code that the kernel maps into 32-bit processes: this process has another one.
     #[error("the vdso of 32-bit processes is not that of this process")]

@@ -6,6 +6,7 @@ use crate::frame::{Frame, Texts};
 use crate::module::{Module, ModuleKind};
 use crate::table::{Binding, NewSymbol, SymbolTable};
 use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
 use trace_common::{BuildId, KernelReference};
 
 /// A snapshot of `/proc/kallsyms`.
@@ -39,9 +40,13 @@ impl KernelSymbols {
         let is_module = module.kind == ModuleKind::KernelModule;
         if let Some(expected) = module.build_id {
             let running = if is_module { id_of_module(module) } else { self.build_id };
-            // A module without one is not loaded, or was built without one. There is always a kernel: it can hide
-            // its own.
-            if running.map_or(is_module, |id| id != expected) {
+            // A module without one is not loaded, or was built without one, where sysfs shows them. There is always a
+            // kernel: it can hide its own.
+            let is_other = match running {
+                Some(id) => id != expected,
+                None => is_module && Path::new("/sys/module").is_dir(),
+            };
+            if is_other {
                 return Err(Unresolved::OtherKernel);
             }
         }

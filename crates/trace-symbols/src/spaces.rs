@@ -50,6 +50,8 @@ pub struct AddressSpaces {
     /// Processes that have ended and their last spaces, the earliest first.
     ended: VecDeque<(u32, usize)>,
     kernel: TimeMap<Value>,
+    /// The kernel or a module of it is in [`Self::kernel`], or had no room there.
+    has_kernel: bool,
     modules: Vec<Module>,
     numbers: HashMap<Module, ModuleId>,
     /// The module in place of all those that there is no room for.
@@ -115,6 +117,7 @@ impl AddressSpaces {
             free: Vec::new(),
             ended: VecDeque::new(),
             kernel: TimeMap::default(),
+            has_kernel: false,
             modules: Vec::new(),
             numbers: HashMap::new(),
             rest: None,
@@ -347,6 +350,8 @@ impl AddressSpaces {
 
     /// The kernel maps code: itself, a module, or a function that was added to it.
     pub fn map_kernel(&mut self, at: Timestamp, mapping: &Mapping) {
+        let kind = self.module(mapping.module).map(|module| module.kind);
+        self.has_kernel |= matches!(kind, Some(ModuleKind::Kernel | ModuleKind::KernelModule));
         if self.has_room() {
             let value = self.value(mapping);
             let before = self.kernel.len();
@@ -355,9 +360,9 @@ impl AddressSpaces {
         }
     }
 
-    /// Whether the kernel has mapped code at any time.
-    pub(crate) fn has_kernel(&self) -> bool {
-        self.kernel.len() > 0
+    /// Whether the kernel has mapped itself or a module at any time.
+    pub(crate) const fn has_kernel(&self) -> bool {
+        self.has_kernel
     }
 
     /// A process is created: it has the mappings of its parent.

@@ -240,8 +240,8 @@ impl Symbolizer {
         }
     }
 
-    /// The functions at an address of the kernel at a time. Without any mappings of the kernel, its
-    /// addresses are those of the running one.
+    /// The functions at an address of the kernel at a time. Without any mappings of the kernel or its modules,
+    /// their addresses are those of the running one.
     pub fn symbolize_kernel(&mut self, address: u64, at: Timestamp) -> Symbolized<'_> {
         let location = match self.spaces.locate_kernel(address, at) {
             Some(location) => location,
@@ -468,8 +468,11 @@ impl Resolver {
         let made = match module.kind {
             ModuleKind::Kernel | ModuleKind::KernelModule if options.kernel => Ok(Self::Kernel),
             ModuleKind::KernelFunction => Ok(Self::Function(module.name.clone())),
-            ModuleKind::File => ObjectFile::of_module(module, options)
-                .map(|file| Self::file(file, source::is_here(module, options))),
+            ModuleKind::File => {
+                // Before the file is read, which takes a while.
+                let was_here = source::is_here(module, options);
+                ObjectFile::of_module(module, options).map(|file| Self::file(file, was_here))
+            }
             ModuleKind::Vdso => {
                 ObjectFile::of_vdso(module, options).map(|file| Self::file(file, false))
             }
@@ -515,7 +518,12 @@ mod tests {
         symbols.spaces_mut().map_kernel(Timestamp::MIN, &mapping);
         let frames = symbols.symbolize_kernel(start + 0x10, Timestamp::MAX).frames.unwrap();
         assert_eq!((&*frames[0].function, frames[0].offset), ("bpf_prog_a", Some(0x10)));
-        assert_eq!(symbols.symbolize_kernel(end, Timestamp::MAX), NOT_MAPPED);
+        // A function alone does not place the kernel.
+        assert_ne!(symbols.symbolize_kernel(end, Timestamp::MAX), NOT_MAPPED);
+        let module = symbols.spaces_mut().add_module(Module::kernel_module("[a]", None));
+        let mapping = Mapping { start: end, end: end + 0x100, offset: 0, module };
+        symbols.spaces_mut().map_kernel(Timestamp::MIN, &mapping);
+        assert_eq!(symbols.symbolize_kernel(end + 0x100, Timestamp::MAX), NOT_MAPPED);
     }
 
     #[test]

@@ -279,10 +279,13 @@ pub(crate) fn other_root(pid: u32) -> Option<File> {
 }
 
 /// Whether a process is in the network namespace of this program. `None` if that cannot be read: it has ended, or its main
-/// thread has.
+/// thread has. A kernel without such namespaces has one network.
 pub(crate) fn shares_network(pid: u32) -> Option<bool> {
-    let namespace = |pid: &str| std::fs::read_link(format!("/proc/{pid}/ns/net")).ok();
-    Some(namespace("self")? == namespace(&pid.to_string())?)
+    let namespace = |pid: &str| std::fs::read_link(format!("/proc/{pid}/ns/net"));
+    match namespace("self") {
+        Ok(own) => Some(own == namespace(&pid.to_string()).ok()?),
+        Err(error) => (error.kind() == std::io::ErrorKind::NotFound).then_some(true),
+    }
 }
 
 /// Whether a process is in the time namespace of this program, as far as it can be read.

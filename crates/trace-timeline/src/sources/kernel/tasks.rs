@@ -109,7 +109,10 @@ impl KernelSource {
                 let name = self.name_of(pid, push.tables).unwrap_or_default();
                 let process = self.add_process(pid, name, parent, false, push);
                 // Its main thread was only in switches.
-                let has_main = self.known(pid).is_some_and(|main| main.exit.is_none());
+                let has_main = self.known(pid).is_some_and(|main| {
+                    let known = push.tables.entities.get(main.entity);
+                    main.exit.is_none() && known.is_some_and(|known| known.end.is_none())
+                });
                 if let Some(process) = process.filter(|_| has_main) {
                     self.join(pid, process, name, push);
                 }

@@ -422,7 +422,10 @@ impl Files {
     fn count_named(&self, number: usize, file: &MappedFile) {
         let known = self.known.get(number).copied().flatten();
         if let Some(why) = known.and_then(|known| self.symbolizer.problem(known.module)) {
-            self.problems.partial(&file.name, why.to_string());
+            match file.is_perf_map {
+                true => self.problems.perf_map_only(&file.name, why.to_string()),
+                false => self.problems.partial(&file.name, why.to_string()),
+            }
         }
         if !self.is_verified(file) {
             self.problems.unverified(&file.name);

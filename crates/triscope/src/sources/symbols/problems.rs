@@ -18,6 +18,8 @@ enum Problem {
     Unverified,
     /// Functions have names, but no lines and inlined calls.
     Partial(String),
+    /// The names of a process are those of its perf map alone.
+    PerfMapOnly(String),
 }
 
 impl Problems {
@@ -34,6 +36,11 @@ impl Problems {
     /// Counts an address with a function, of a file whose debug information is not used.
     pub(super) fn partial(&self, file: &str, why: String) {
         self.add(file, Problem::Partial(why), 1);
+    }
+
+    /// Counts an address with the function of a perf map, whose process has a jitdump file that is not used.
+    pub(super) fn perf_map_only(&self, file: &str, why: String) {
+        self.add(file, Problem::PerfMapOnly(why), 1);
     }
 
     fn add(&self, file: &str, problem: Problem, count: u64) {
@@ -62,6 +69,9 @@ impl Problems {
                 )),
                 Problem::Partial(why) => {
                     lines.push(format!("{file}: debug information is not used: {why}"));
+                }
+                Problem::PerfMapOnly(why) => {
+                    lines.push(format!("{file}: the jitdump file of its process is not used: {why}"));
                 }
                 Problem::Unresolved(why) if lines.len() < SHOWN => {
                     let frames = counted(*count, "frame");
