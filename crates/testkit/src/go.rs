@@ -51,14 +51,16 @@ fn complete(dirs: fs::ReadDir) -> Vec<PathBuf> {
     found.into_iter().map(|(_, go)| go).collect()
 }
 
+/// Whether a path is that of a program: a file that may be executed.
 #[cfg(unix)]
-fn is_executable(path: &Path) -> bool {
+pub fn is_executable(path: &Path) -> bool {
     use std::os::unix::fs::PermissionsExt as _;
     path.metadata().is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
 }
 
+/// Whether a path is that of a program.
 #[cfg(not(unix))]
-fn is_executable(path: &Path) -> bool {
+pub fn is_executable(path: &Path) -> bool {
     path.is_file()
 }
 

@@ -5,11 +5,11 @@
 
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Write as _};
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::LazyLock;
 use task_support::{cache, lane, pypi};
+use testkit::go::is_executable;
 use testkit::process::Running;
 use testkit::skip::can;
 use trace_symbols::{Frame, ObjectFile, Options, Symbolizer, Timestamp};
@@ -34,10 +34,6 @@ fn toolchain(version: &str) -> Option<PathBuf> {
     }
     can(&format!("Go {version}, which cargo xtask test-go installs"), false);
     None
-}
-
-fn is_executable(path: &Path) -> bool {
-    path.metadata().is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
 }
 
 /// For the settings and counters of the go command.
