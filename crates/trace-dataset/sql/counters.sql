@@ -1,5 +1,5 @@
 -- Counters by process, entity of it and name: number of values, least, greatest and mean value. The mean is that of the
--- values, not weighted by time. Entities are the parts of the heap of .NET, and its thread pool; NULL is the process.
+-- values, not weighted by time. Values that are not finite are left out. Entities are the parts of the heap of .NET, and its thread pool; NULL is the process.
 --
 -- Example:
 --   process   of_name      name                                unit  samples  least      mean       greatest
@@ -11,6 +11,6 @@ SELECT p.name AS process, c.of_name, c.name, c.unit, count(*) AS samples,
        min(c.value) AS least, avg(c.value) AS mean, max(c.value) AS greatest
 FROM counters c
 LEFT JOIN processes p USING (recording, process)
-WHERE c.recording IN (SELECT recording FROM recordings)
+WHERE c.recording IN (SELECT recording FROM recordings) AND abs(c.value) < CAST('Infinity' AS DOUBLE)
 GROUP BY p.name, c.of_name, c.name, c.unit
 ORDER BY samples DESC, p.name, c.of_name, c.name;
