@@ -744,7 +744,8 @@ impl Correlator {
         let running = cpu.occupy(Running::UNKNOWN, since);
         let mut doubtful = Vec::new();
         if matches!(kind, LossKind::UnreportedSwitch | LossKind::CpuOffline) {
-            doubtful.extend(running.thread());
+            // It may have another CPU by now.
+            doubtful.extend(running.thread().filter(|thread| self.place(*thread).is_on(cpu_id)));
         } else {
             // Any thread may have been on that CPU, except those that were on others.
             doubtful.extend(self.placed.iter().copied().filter(|thread| {

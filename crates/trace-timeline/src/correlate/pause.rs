@@ -223,8 +223,9 @@ impl Open {
         let time = self.pause.stopped.map_or(at, |stopped| at.min(stopped));
         self.pause.stops.push(Stop {
             time,
-            on_cpu: now.on_cpu - before.on_cpu,
-            runnable: now.runnable - before.runnable,
+            // A loss that began before the pause takes away what was counted before it.
+            on_cpu: (now.on_cpu - before.on_cpu).max(0),
+            runnable: (now.runnable - before.runnable).max(0),
             ..stop
         });
         // The runtime may report when all had stopped.

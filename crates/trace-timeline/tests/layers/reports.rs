@@ -357,6 +357,24 @@ fn time_of_a_pause_that_was_lost_is_not_known() {
     assert_eq!((stop.on_cpu, stop.runnable), (10, 0));
 }
 
+/// The records before the pause were lost, too.
+#[test]
+fn a_loss_that_began_before_a_pause_takes_no_time_from_it() {
+    let mut go = go();
+    let [g1, g2] = [1, 2].map(|n| go.goroutine(n));
+    let w = &mut go.world;
+    w.go(g1, State::Running, Some(go.ms[0]), "");
+    w.go(g2, State::Running, Some(go.ms[1]), "");
+    let pause = w.at(20).begin(go.process, SpanKind::StopTheWorld, "GC mark", Some(g1), None);
+    w.at(110).lost(go.cpus[1], LossKind::SchedulerRecords, 10);
+    w.at(120).go(g2, State::Runnable, None, "preempted");
+    w.go(go.procs[1], State::Idle, None, "");
+    w.at(130).finish(pause, Some(g1));
+    let stop = go.world.pauses()[0].stops[0];
+    assert_eq!((stop.entity, stop.time), (go.procs[1], at(120)));
+    assert_eq!((stop.on_cpu, stop.runnable), (0, 0));
+}
+
 /// A wait has ended when the thread has a CPU again, and an allocation says nothing of the kernel.
 #[test]
 fn waits_and_allocations_are_no_samples_of_what_runs() {

@@ -151,6 +151,23 @@ fn an_unreported_switch_does_not_disturb_other_threads() {
     assert_eq!(of(second), [(20, on), (90, Kernel::Sleeping)]);
 }
 
+/// The record of its way from the other CPU is missing: it did not leave the one that it has now.
+#[test]
+fn an_unreported_switch_does_not_disturb_a_thread_that_has_another_cpu() {
+    let mut go = go();
+    let [cpu, second] = go.cpus;
+    let [thread, other] = go.threads;
+    let w = &mut go.world;
+    w.at(20).switch(second, Some(other), ThreadState::Sleeping, None);
+    w.at(50).switch(second, None, ThreadState::Unknown, Some(thread));
+    w.at(60).lost(cpu, LossKind::UnreportedSwitch, 30);
+    w.switch(cpu, Some(go.other), ThreadState::Sleeping, None);
+    w.at(90).switch(second, Some(thread), ThreadState::Sleeping, None);
+    let found: Vec<_> =
+        go.world.intervals(thread).iter().map(|i| (i.end.nanos(), i.kernel)).collect();
+    assert_eq!(found, [(50, Kernel::OnCpu { cpu }), (90, Kernel::OnCpu { cpu: second })]);
+}
+
 /// A thread runs although no record switched it in: what it did since the last record of its CPU is
 /// unknown, and from then on it is on the CPU.
 #[test]

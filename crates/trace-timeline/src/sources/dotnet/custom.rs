@@ -19,6 +19,9 @@ const MAX_QUANTILES: usize = 16;
 /// Maximum number of names of counters of which it is known whether a meter has them.
 const MAX_COUNTERS: usize = 1 << 14;
 
+/// Maximum number of open activities of a thread without identifiers, within each other.
+const MAX_NESTED: usize = 256;
+
 /// The activities that are requests: those of ASP.NET Core, and of `HttpClient`.
 const REQUESTS: [(&str, &str); 3] = [
     ("Microsoft.AspNetCore.Hosting", "Request"),
@@ -185,7 +188,14 @@ impl DotnetSource {
         self.open_activities.insert(number, OpenActivity { entity, span, id, thread });
         match id {
             Some(id) => _ = self.activity_ids.insert(id, entity),
-            None => self.nesting.entry(thread).or_default().push(entity),
+            None => {
+                let open = self.nesting.entry(thread).or_default();
+                if open.len() >= MAX_NESTED {
+                    // Their stops were lost.
+                    open.remove(0);
+                }
+                open.push(entity);
+            }
         }
     }
 
