@@ -9,8 +9,12 @@ use crate::model::{
 };
 use crate::process::Process;
 use hashbrown::{HashMap, HashSet};
+use std::fmt;
 use std::io::{self, Write};
 use trace_common::{ClockDomain, Timestamp};
+
+/// The greatest whole number up to which viewers, whose numbers are doubles, read each exactly.
+const MAX_EXACT: u64 = 1 << 53;
 
 /// Writes a timeline in the
 /// [JSON format of Chrome](https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU),
@@ -237,7 +241,9 @@ impl<W: Write> ChromeSink<W> {
             self.name(Name::Text(arg.name));
             self.out.push(':');
             match arg.value {
+                Value::Uint(value) if value > MAX_EXACT => self.exact(value),
                 Value::Uint(value) => json::number(&mut self.out, value),
+                Value::Int(value) if value.unsigned_abs() > MAX_EXACT => self.exact(value),
                 Value::Int(value) => json::number(&mut self.out, value),
                 Value::Double(value) => self.double(value),
                 Value::Bool(value) => json::number(&mut self.out, value),
@@ -269,6 +275,11 @@ impl<W: Write> ChromeSink<W> {
         } else {
             json::text(&mut self.out, &value.to_string());
         }
+    }
+
+    /// Viewers in browsers read numbers as doubles.
+    fn exact(&mut self, value: impl fmt::Display) {
+        json::text(&mut self.out, &value.to_string());
     }
 
     fn event(
@@ -459,6 +470,12 @@ impl<W: Write> Sink for ChromeSink<W> {
         self.time(at);
         self.out.push_str(",\"name\":");
         json::text(&mut self.out, &path);
+        // A counter is a process and a name. Names that differ at their end are equal when they are cut.
+        if path.ends_with(cut::MARK) {
+            self.out.push_str(",\"id\":\"");
+            json::number(&mut self.out, tid);
+            self.out.push('"');
+        }
         self.out.push_str(",\"args\":{\"value\":");
         match value {
             CounterValue::Int(value) => json::number(&mut self.out, value),
@@ -552,6 +569,40 @@ mod tests {
         }
         assert_eq!(sink.stats.values_omitted, 3);
         assert_eq!(sink.out.matches("\"value\":").count(), 2, "{}", sink.out);
+    }
+
+    #[test]
+    fn counters_whose_names_are_cut_have_ids() {
+        let mut sink = ChromeSink::new(Vec::new(), ClockDomain::Monotonic);
+        let process = sink.track(&Track::process(1, b"server")).unwrap();
+        let long = "x".repeat(cut::NAME);
+        let names = ["load".to_owned(), format!("{long} p50"), format!("{long} p95")];
+        for name in &names {
+            let track = Track::counter(name.as_bytes(), crate::model::Unit::Count);
+            let track = sink.track(&track.child_of(process)).unwrap();
+            sink.counter(Timestamp::default(), track, CounterValue::Int(5)).unwrap();
+        }
+        sink.finish().unwrap();
+        let all = String::from_utf8(sink.into_inner()).unwrap();
+        let counters: Vec<&str> = all.lines().filter(|line| line.contains(r#""ph":"C""#)).collect();
+        let ids: HashSet<&str> =
+            counters.iter().filter_map(|line| line.split(r#""id":""#).nth(1)).collect();
+        assert_eq!((counters.len(), ids.len()), (3, 2), "{all}");
+    }
+
+    #[test]
+    fn numbers_that_are_no_doubles_are_texts() {
+        let mut sink = ChromeSink::new(Vec::new(), ClockDomain::Monotonic);
+        let track = sink.track(&Track::thread(1, 1, b"main")).unwrap();
+        let ticks = 638_712_345_678_901_234;
+        let values = [Value::Int(ticks), Value::Int(-ticks), Value::Int(-5), Value::Uint(1 << 53)];
+        let name = sink.text(b"n");
+        let args = values.map(|value| DebugAnnotation::new(name, value));
+        let entry = TrackEvent::new(&b"event"[..]).args(&args);
+        sink.instant(Timestamp::default(), track, &entry).unwrap();
+        let largest = 1_u64 << 53;
+        let expected = format!(r#""n":"{ticks}","n":"-{ticks}","n":-5,"n":{largest}"#);
+        assert!(sink.out.contains(&expected), "{}", sink.out);
     }
 
     /// A trace has a name once, and each goroutine has a track and a slice with it.

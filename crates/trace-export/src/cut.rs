@@ -5,6 +5,9 @@ use std::borrow::Cow;
 /// Bytes of the name of a track.
 pub(crate) const NAME: usize = 200;
 
+/// The end of a text that is cut.
+pub(crate) const MARK: char = '…';
+
 /// A text, with U+FFFD for bytes that are not UTF-8. Of one that is longer than `max` bytes, it is the begin and an
 /// ellipsis.
 pub(crate) fn text(text: &[u8], max: usize) -> Cow<'_, str> {
@@ -15,7 +18,7 @@ pub(crate) fn text(text: &[u8], max: usize) -> Cow<'_, str> {
     let is_begin = |at: &usize| text.get(*at).is_some_and(|byte| byte & 0xc0 != 0x80);
     let end = (max.saturating_sub(3)..=max).rev().find(is_begin).unwrap_or(max);
     let begin = String::from_utf8_lossy(text.get(..end).unwrap_or_default());
-    Cow::Owned(format!("{begin}…"))
+    Cow::Owned(format!("{begin}{MARK}"))
 }
 
 #[cfg(test)]

@@ -188,7 +188,7 @@ function label(id) {
   if (id <= RESERVED) return BY[id];
   const [kind, number, nameId] = entity(id), name = text(nameId);
   const own = [number, 'CPU ' + number, 'process ' + number, 'thread ' + number, 'M ' + number,
-    'P' + number, 'G' + number, 'thread ' + number, 'task ' + number, '' + number][kind];
+    'P' + number, 'G' + number, 'thread ' + number, 'task ' + number, '' + number, 'GC ' + number][kind];
   if (kind === CPU || kind === PROC || !name) return '' + own;
   return kind === PROCESS && number < 0 ? name : `${name} (${own})`;
 }
@@ -214,7 +214,7 @@ function duration(nanos) {
   if (n < 1e3) return `${Math.round(nanos)} ns`;
   if (n < 1e6) return `${+(nanos / 1e3).toPrecision(4)} µs`;
   if (n < 1e9) return `${+(nanos / 1e6).toPrecision(4)} ms`;
-  return `${+(nanos / 1e9).toPrecision(4)} s`;
+  return n < 1e13 ? `${+(nanos / 1e9).toPrecision(4)} s` : `${(nanos / 1e9).toFixed(1)} s`;
 }
 const at = nanos => `${(nanos / 1e9).toFixed(9).replace(/(\.\d{3})(\d{3})(\d{3})$/, '$1 $2 $3')} s`;
 const count = n => n.toLocaleString('en', Number.isInteger(n) ? {} : { maximumSignificantDigits: 6 });
@@ -278,11 +278,11 @@ const canvas = $('canvas');
 const size = () => ({ w: canvas.clientWidth, h: canvas.clientHeight });
 const plotTop = () => OVERVIEW + RULER;
 
-/** The narrowest view, in nanoseconds. */
-const LEAST = 20;
+/** The narrowest view, in nanoseconds. Times are doubles: late ones are not exact to the nanosecond. */
+const least = () => Math.max(20, (data.nanos || 1) * 2 ** -45);
 function clampView() {
   const whole = data.nanos || 1;
-  let span = Math.min(Math.max(view.t1 - view.t0, LEAST), whole * 1.04);
+  let span = Math.min(Math.max(view.t1 - view.t0, least()), whole * 1.04);
   view.t0 = Math.min(Math.max(view.t0, -whole * 0.02), whole * 1.02 - span);
   view.t1 = view.t0 + span;
   view.y = Math.max(0, Math.min(view.y, rows.height - (size().h - plotTop()) + 12));
@@ -645,7 +645,7 @@ function paintCounter(g, track, d, y, height, w) {
   const bar = (x, width, low, high) => g.fillRect(x, zero - high * unit, width, (high - low) * unit);
   g.fillStyle = theme.dark ? '#4fb3d655' : '#46a6c955';
   let column = -1, low = 0, high = 0;
-  for (let i = Math.max(0, firstAfter(d, view.t0) - 1); i < d.n && d.begin[i] < view.t1; i++) {
+  for (let i = firstAfter(d, view.t0); i < d.n && d.begin[i] < view.t1; i++) {
     const x0 = Math.max(GUTTER, toX(d.begin[i])), x1 = Math.min(w, toX(d.end[i]));
     const value = d.value[i];
     if (x1 - x0 >= 1) {
@@ -1013,7 +1013,7 @@ function hit(x, y) {
 function zoom(factor, x) {
   const time = toTime(Math.max(x, GUTTER));
   // The time under the pointer stays there, also at the limit.
-  factor = Math.max(factor, LEAST / (view.t1 - view.t0));
+  factor = Math.max(factor, least() / (view.t1 - view.t0));
   [view.t0, view.t1] = [time - (time - view.t0) * factor, time + (view.t1 - time) * factor];
   draw();
 }
@@ -1176,10 +1176,15 @@ function search(query) {
   data.texts.forEach((name, i) => { if (name.toLowerCase().includes(query)) texts[i + 1] = 1; });
   const entities = new Uint8Array(data.entities.length + RESERVED + 1);
   const exact = /^g?\d+$/.test(query);
+  // thread 4 is not thread 42.
+  const isIn = name => {
+    const place = name.indexOf(query);
+    return place >= 0 && !(/\d$/.test(query) && /^\d/.test(name.slice(place + query.length)));
+  };
   data.entities.forEach((e, i) => {
     const id = i + RESERVED + 1;
     if (texts[e[2]]) entities[id] = 1;
-    else if (exact ? ('' + e[1] === query || (e[0] === GOROUTINE && 'g' + e[1] === query)) : label(id).toLowerCase().includes(query)) entities[id] = 1;
+    else if (exact ? ('' + e[1] === query || (e[0] === GOROUTINE && 'g' + e[1] === query)) : isIn(label(id).toLowerCase())) entities[id] = 1;
   });
   matches = { query, texts, entities, count: 0 };
   for (const track of data.tracks) {

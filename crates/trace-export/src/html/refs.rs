@@ -199,6 +199,7 @@ const fn kind(kind: EntityKind) -> i64 {
         EntityKind::DotnetThread => 7,
         EntityKind::Task => 8,
         EntityKind::Activity | EntityKind::Request => 9,
+        EntityKind::Gc => 10,
         _ => 0,
     }
 }

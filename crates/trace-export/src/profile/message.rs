@@ -48,9 +48,24 @@ impl Message {
         self.0.close(message);
     }
 
+    /// Numbers of type `int64`: greater ones are its maximum. Sums saturate at more.
     pub(super) fn packed(&mut self, field: u32, values: impl IntoIterator<Item = u64>) {
         let message = self.0.open(field);
-        values.into_iter().for_each(|value| self.0.plain_varint(value));
+        values.into_iter().for_each(|value| self.0.plain_varint(value.min(i64::MAX as u64)));
         self.0.close(message);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums_that_saturated_are_not_negative() {
+        let mut message = Message::default();
+        message.packed(2, [u64::MAX]);
+        // The field, the length, and 63 bits that are 1.
+        let expected = [&[0x12, 9][..], &[0xff; 8], &[0x7f]].concat();
+        assert_eq!(message.as_slice(), expected);
     }
 }
