@@ -8,13 +8,15 @@ pub(super) fn of_environment() -> Result<Debuginfod> {
     let servers = Debuginfod::from_env().ok_or_else(|| {
         Failure::new("--debuginfod: DEBUGINFOD_URLS is empty: set it to the URLs of servers")
     })?;
-    match servers.urls.iter().find(|url| !url.starts_with("http://")) {
-        None => Ok(servers),
-        Some(url) => Err(Failure::about(OneLine(url), "--debuginfod speaks http:// only").and(
-            "debuginfod-find debuginfo BUILDID fetches from other servers into the directory that is \
-             read, or use a proxy",
-        )),
+    // The files that another program has fetched from them are used, and the others count as not fetched.
+    for url in servers.urls.iter().filter(|url| !url.starts_with("http://")) {
+        message!(
+            "triscope: {}: not asked: --debuginfod speaks http:// only; debuginfod-find debuginfo BUILDID \
+             fetches from it into the directory that is read, or use a proxy",
+            OneLine(url)
+        );
     }
+    Ok(servers)
 }
 
 /// Says how many files could not be fetched.

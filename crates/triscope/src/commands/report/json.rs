@@ -243,6 +243,7 @@ impl View<'_> {
                 "took": stop.time.nanos_since(pause.start),
                 "on_cpu": stop.on_cpu,
                 "runnable": stop.runnable,
+                "is_retaken": stop.is_retaken,
             })
         });
         json!({
