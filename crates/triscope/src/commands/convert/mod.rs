@@ -79,8 +79,8 @@ pub(crate) struct Args {
     /// FILE=SECONDS
     #[arg(long, value_name = "[FILE=]SECONDS", allow_hyphen_values = true)]
     offset: Vec<String>,
-    /// The samples of a profile: the name of a perf event, go-cpu, managed or allocations. Without
-    /// it, those of which there are most. Not for .json.gz
+    /// The samples of a profile: the name of a perf event, off-cpu, go-cpu, managed, cpu (of .NET) or
+    /// allocations. Without it, those of which there are most. Not for .json.gz
     #[arg(long, value_name = "EVENT")]
     samples: Option<String>,
     /// Make these the outermost frames of the stacks of a profile

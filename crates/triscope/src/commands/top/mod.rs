@@ -56,8 +56,8 @@ Examples:
   triscope top ./program                       its output is discarded
 
 Your own processes need no privilege while kernel.perf_event_paranoid is 2 or less; above 1, stacks
-have no kernel part. --off-cpu and --wall need 1 or less. -a needs root or CAP_PERFMON (at
-level 3 and above CAP_SYS_ADMIN).")]
+have no kernel part. --off-cpu and --wall need 1 or less. -a needs 0 or less, or root or
+CAP_PERFMON (at level 3 and above CAP_SYS_ADMIN).")]
 pub(crate) struct Args {
     /// What the rows are
     #[arg(long, value_name = "KIND", default_value = "function")]

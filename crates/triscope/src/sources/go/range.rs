@@ -22,8 +22,8 @@ pub(crate) struct TimeRange {
     ///
     /// Of a trace of Go 1.22 or later that is not compressed, most commands read only the generations of
     /// the range. They do not know types of tasks, stacks and names that only earlier generations
-    /// have. go events, go tasks, go regions and go goroutines with --task or --region read from the
-    /// start of the trace.
+    /// have. go events, go tasks, go regions, go profile, go critical-path, go allocs, and go goroutines
+    /// with --task or --region read from the start of the trace.
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub(crate) from: Option<i64>,
     /// Only up to this time, in seconds after the start of the trace
