@@ -470,8 +470,9 @@ impl<W: Write> Sink for ChromeSink<W> {
         self.time(at);
         self.out.push_str(",\"name\":");
         json::text(&mut self.out, &path);
-        // A counter is a process and a name. Names that differ at their end are equal when they are cut.
-        if path.ends_with(cut::MARK) {
+        // A counter is a process and a name. Names that differ at their end are equal when they are cut, also those of
+        // the tracks above it.
+        if path.contains(cut::MARK) {
             self.out.push_str(",\"id\":\"");
             json::number(&mut self.out, tid);
             self.out.push('"');
@@ -577,9 +578,11 @@ mod tests {
         let process = sink.track(&Track::process(1, b"server")).unwrap();
         let long = "x".repeat(cut::NAME);
         let names = ["load".to_owned(), format!("{long} p50"), format!("{long} p95")];
-        for name in &names {
+        let group = sink.track(&Track::custom(names[1].as_bytes()).child_of(process)).unwrap();
+        let all = names.iter().map(|name| (name.as_str(), process)).chain([("load", group)]);
+        for (name, parent) in all {
             let track = Track::counter(name.as_bytes(), crate::model::Unit::Count);
-            let track = sink.track(&track.child_of(process)).unwrap();
+            let track = sink.track(&track.child_of(parent)).unwrap();
             sink.counter(Timestamp::default(), track, CounterValue::Int(5)).unwrap();
         }
         sink.finish().unwrap();
@@ -587,7 +590,7 @@ mod tests {
         let counters: Vec<&str> = all.lines().filter(|line| line.contains(r#""ph":"C""#)).collect();
         let ids: HashSet<&str> =
             counters.iter().filter_map(|line| line.split(r#""id":""#).nth(1)).collect();
-        assert_eq!((counters.len(), ids.len()), (3, 2), "{all}");
+        assert_eq!((counters.len(), ids.len()), (4, 3), "{all}");
     }
 
     #[test]
