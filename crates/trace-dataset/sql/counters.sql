@@ -1,5 +1,6 @@
 -- Counters by process, entity of it and name: number of values, least, greatest and mean value. The mean is that of the
--- values, not weighted by time. Values that are not finite are left out. Entities are the parts of the heap of .NET, and its thread pool; NULL is the process.
+-- values, not weighted by time. Values that are not finite are left out. Entities are the parts of the heap of .NET, and
+-- its thread pool; NULL is the process.
 --
 -- Example:
 --   process   of_name      name                                unit  samples  least      mean       greatest
