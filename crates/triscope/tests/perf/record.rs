@@ -1168,9 +1168,11 @@ impl Scheduling {
         let first = lines.first().map_or(0, |(at, _)| *at);
         lines.iter_mut().for_each(|(at, _)| *at -= first);
         // The CPUs of kept records are idle after the last one, as other traces can continue. Live, nothing is
-        // drawn at their end.
+        // drawn at their end. The last record can be one that has no line, after a switch to idle.
         let last = lines.last().map_or(0, |(at, _)| *at);
-        lines.retain(|(at, line)| *at < last || !line.ends_with(" 0 "));
+        let is_idle = |line: &str| line.ends_with(" 0 ");
+        lines.retain(|(at, line)| *at < last || !is_idle(line));
+        while lines.pop_if(|(_, line)| is_idle(line)).is_some() {}
         let [exits, losses, processes] =
             [": instant exit", "Losses: instant lost:", "/Process: begin "]
                 .map(|mark| timeline.count(mark));
