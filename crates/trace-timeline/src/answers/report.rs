@@ -449,7 +449,8 @@ pub struct Report {
     pub off_cpu: Table<(Option<EntityId>, OffCpu), OffCpuTimes>,
     /// By process: who had the CPU that its threads waited for.
     pub preempters: Table<(Option<EntityId>, Occupant), Preempter>,
-    /// By process: who woke its threads and goroutines, and how often.
+    /// By process: who woke its threads and goroutines, and how often. What both the kernel and .NET report counts
+    /// once.
     pub wakers: Table<(Option<EntityId>, Waker), u64>,
     /// The durations of garbage collections by process and name: `mark (CAUSE)` for Go's mark
     /// phases; generation and reason of .NET's GCs.
@@ -745,7 +746,15 @@ impl Report {
         let process = entities.get(flow.to).and_then(|to| to.parent);
         let subject = self.subjects.insert(key(flow.to));
         subject.is_handed = flow.kind == FlowKind::HandsOver;
+        if std::mem::take(&mut subject.is_woken) {
+            return;
+        }
         *self.wakers.hinted((process, waker), &mut subject.waker) += 1;
+        // A goroutine that its thread executes waits for the kernel. What others wake it from is another wait.
+        let is_dotnet = |id: &EntityId| entities.kind(*id) == Some(EntityKind::DotnetThread);
+        if let Some(holder) = flow.to_holder.filter(|id| *id != flow.to && is_dotnet(id)) {
+            self.subjects.insert(key(holder)).is_woken = true;
+        }
     }
 
     fn pause(&mut self, pause: &Pause) {
@@ -807,6 +816,8 @@ struct Subject {
     queued: i64,
     /// Whether it gets the P of the coroutine that switches to it: it waits for none.
     is_handed: bool,
+    /// Of a .NET thread: whether the kernel reported the wake-up of its thread that its runtime may report next.
+    is_woken: bool,
     /// What the CPU executed longest meanwhile without a break, and for how long.
     occupant: Occupant,
     occupied: i64,

@@ -1,7 +1,7 @@
 //! .NET threads, their waits for locks and the pool, and activities.
 
 use crate::common::{World, pieces};
-use trace_timeline::answers::{Report, What, critical_path};
+use trace_timeline::answers::{Report, Waker, What, critical_path};
 use trace_timeline::{
     Context, EntityKind, EventKind, Frame, Kernel, LossKind, SampleKind, SpanKind, State,
     ThreadState, text,
@@ -72,6 +72,28 @@ fn the_child_of_an_activity_is_a_part_of_it() {
     let of = |activity| Some(activity);
     let before = [(10, of(inner)), (40, of(inner)), (50, of(inner)), (60, of(outer))];
     assert_eq!(contexts(later), before, "which have ended before");
+}
+
+/// The kernel reports that a thread is woken, and then its runtime that its wait for a task ends: with or without
+/// the kernel's part, or without that of one of them.
+#[test]
+fn a_wake_up_that_the_kernel_and_dotnet_report_counts_once() {
+    for by_kernel in [0, 2, 3] {
+        let mut w = World::default();
+        let process = w.entity(EntityKind::Process, 7, None);
+        let threads = [7, 8].map(|n| w.entity(EntityKind::Thread, n, Some(process)));
+        let [waiter, other] = [7, 8].map(|n| w.entity(EntityKind::DotnetThread, n, Some(process)));
+        for number in 0..3 {
+            if number < by_kernel {
+                w.at(10 * number + 1).wake(Some(threads[1]), Context::Task, threads[0]);
+            }
+            w.at(10 * number + 2).wake(Some(other), Context::Task, waiter);
+        }
+        let report = w.report(Report::new());
+        let found: Vec<_> = report.wakers.iter().map(|(key, count)| (*key, *count)).collect();
+        let expected = (Some(process), Waker::Thread(threads[1]));
+        assert_eq!(found, [(expected, 3)], "{by_kernel}");
+    }
 }
 
 /// A worker of a thread pool was added because the others were blocked: the request waited in the

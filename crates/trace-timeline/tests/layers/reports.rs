@@ -395,6 +395,20 @@ fn waits_and_allocations_are_no_samples_of_what_runs() {
     assert_eq!(report.samples(|of| of != process), [0; 3]);
 }
 
+/// A goroutine waits in a system call, and then for another goroutine.
+#[test]
+fn wake_ups_of_a_goroutine_and_of_its_thread_are_two() {
+    let mut go = go();
+    let [g1, g2] = [1, 2].map(|n| go.goroutine(n));
+    let (thread, other) = (go.threads[0], go.other);
+    let w = &mut go.world;
+    w.go(g1, State::Syscall, Some(go.ms[0]), "");
+    w.at(10).wake(Some(other), Context::Task, thread);
+    w.at(20).go(g1, State::Waiting, None, "chan receive");
+    w.at(30).wake(Some(g2), Context::Task, g1);
+    assert_eq!(w.report(Report::new()).wakers.values().sum::<u64>(), 2);
+}
+
 /// Replicas of a program have goroutines with the same entry functions.
 #[test]
 fn goroutines_that_wake_others_have_their_process() {
