@@ -1,7 +1,7 @@
 //! Durations by size.
 
-/// A histogram of durations, for percentiles. Its buckets are at most 3.2 % wide and it needs at
-/// most 8 KiB.
+/// A histogram of durations, for percentiles. Its buckets are at most 3.2 % wide. One of few durations needs
+/// some bytes of each, one of any number at most 16 KiB.
 ///
 /// ```
 /// use trace_common::Histogram;
@@ -14,8 +14,7 @@
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Histogram {
-    /// As many as the largest duration needs.
-    buckets: Vec<u32>,
+    buckets: Buckets,
     count: u64,
     sum: u64,
     max: u64,
@@ -24,17 +23,99 @@ pub struct Histogram {
 /// Each power of two has `1 << BITS` buckets.
 const BITS: u32 = 5;
 
+/// The numbers of durations by bucket.
+#[derive(Clone, Debug)]
+enum Buckets {
+    /// Those of the buckets that have any, in order. Of many threads few durations are known.
+    Few(Vec<(u16, u32)>),
+    /// As many as the largest duration needs.
+    All(Vec<u32>),
+}
+
+impl Default for Buckets {
+    fn default() -> Self {
+        Self::Few(Vec::new())
+    }
+}
+
+impl PartialEq for Buckets {
+    fn eq(&self, other: &Self) -> bool {
+        self.iter().eq(other.iter())
+    }
+}
+
+impl Eq for Buckets {}
+
+impl Buckets {
+    /// Maximum number of [`Buckets::Few`].
+    const MAX_FEW: usize = 64;
+
+    /// Those that have durations, in order, with their number.
+    fn iter(&self) -> impl Iterator<Item = (u16, u32)> {
+        let (few, all) = match self {
+            Self::Few(few) => (few.as_slice(), &[][..]),
+            Self::All(all) => (&[][..], all.as_slice()),
+        };
+        let all = (0_u16..).zip(all.iter().copied()).filter(|(_, count)| *count > 0);
+        few.iter().copied().chain(all)
+    }
+
+    /// Adds a number of durations above 0.
+    fn add(&mut self, bucket: u16, more: u32) {
+        match self {
+            Self::Few(few) => match few.binary_search_by_key(&bucket, |(bucket, _)| *bucket) {
+                Ok(place) => {
+                    if let Some((_, count)) = few.get_mut(place) {
+                        *count = count.saturating_add(more);
+                    }
+                }
+                Err(place) if few.len() < Self::MAX_FEW => few.insert(place, (bucket, more)),
+                Err(_) => {
+                    let mut all = Self::All(Vec::new());
+                    few.iter().for_each(|(bucket, count)| all.add(*bucket, *count));
+                    all.add(bucket, more);
+                    *self = all;
+                }
+            },
+            Self::All(all) => {
+                let bucket = usize::from(bucket);
+                if all.len() <= bucket {
+                    all.resize(bucket + 1, 0);
+                }
+                if let Some(count) = all.get_mut(bucket) {
+                    *count = count.saturating_add(more);
+                }
+            }
+        }
+    }
+
+    /// Removes up to this number of durations. Returns whether there were any.
+    fn remove(&mut self, bucket: u16, less: u32) -> bool {
+        match self {
+            Self::Few(few) => {
+                let found = few.binary_search_by_key(&bucket, |(bucket, _)| *bucket);
+                let Ok(place) = found else { return false };
+                let Some((_, count)) = few.get_mut(place) else { return false };
+                *count = count.saturating_sub(less);
+                if *count == 0 {
+                    few.remove(place);
+                }
+            }
+            Self::All(all) => {
+                let count = all.get_mut(usize::from(bucket)).filter(|count| **count > 0);
+                let Some(count) = count else { return false };
+                *count = count.saturating_sub(less);
+            }
+        }
+        true
+    }
+}
+
 impl Histogram {
     /// Adds a duration. A negative one counts as 0.
     pub fn add(&mut self, nanos: i64) {
         let value = u64::try_from(nanos).unwrap_or(0);
-        let bucket = bucket(value);
-        if self.buckets.len() <= bucket {
-            self.buckets.resize(bucket + 1, 0);
-        }
-        if let Some(count) = self.buckets.get_mut(bucket) {
-            *count = count.saturating_add(1);
-        }
+        self.buckets.add(bucket(value), 1);
         self.count += 1;
         self.sum = self.sum.saturating_add(value);
         self.max = self.max.max(value);
@@ -50,8 +131,7 @@ impl Histogram {
     /// ```
     pub fn grow(&mut self, from: i64, to: i64) {
         let value = u64::try_from(from).unwrap_or(0);
-        if let Some(count) = self.buckets.get_mut(bucket(value)).filter(|count| **count > 0) {
-            *count -= 1;
+        if self.buckets.remove(bucket(value), 1) {
             self.count -= 1;
             self.sum = self.sum.saturating_sub(value);
         }
@@ -76,20 +156,16 @@ impl Histogram {
     /// The ranges that contain durations, in ascending order: the smallest and the largest duration
     /// of the range in nanoseconds, and the number of durations in it.
     pub fn buckets(&self) -> impl Iterator<Item = (u64, u64, u64)> {
-        let buckets = self.buckets.iter().enumerate().filter(|(_, count)| **count > 0);
-        buckets.map(|(bucket, count)| {
+        self.buckets.iter().map(|(bucket, count)| {
             let below = bucket.checked_sub(1).map(upper);
-            (below.map_or(0, |below| below + 1), upper(bucket), u64::from(*count))
+            (below.map_or(0, |below| below + 1), upper(bucket), u64::from(count))
         })
     }
 
     /// Adds the durations of another histogram.
     pub fn merge(&mut self, other: &Self) {
-        if self.buckets.len() < other.buckets.len() {
-            self.buckets.resize(other.buckets.len(), 0);
-        }
-        for (own, more) in self.buckets.iter_mut().zip(&other.buckets) {
-            *own = own.saturating_add(*more);
+        for (bucket, more) in other.buckets.iter() {
+            self.buckets.add(bucket, more);
         }
         self.count += other.count;
         self.sum = self.sum.saturating_add(other.sum);
@@ -110,22 +186,21 @@ impl Histogram {
     /// assert_eq!((all.count(), all.sum(), all.max()), (1, 10, 10));
     /// ```
     pub fn subtract(&mut self, other: &Self) {
-        for (own, less) in self.buckets.iter_mut().zip(&other.buckets) {
-            *own = own.saturating_sub(*less);
+        for (bucket, less) in other.buckets.iter() {
+            self.buckets.remove(bucket, less);
         }
         self.count = self.count.saturating_sub(other.count);
         self.sum = self.sum.saturating_sub(other.sum);
-        let last = self.buckets.iter().rposition(|count| *count > 0);
-        self.buckets.truncate(last.map_or(0, |last| last + 1));
-        self.max = last.map_or(0, |last| upper(last).min(self.max));
+        let last = self.buckets.iter().last();
+        self.max = last.map_or(0, |(last, _)| upper(last).min(self.max));
     }
 
     /// The duration that `percent` of all durations do not exceed: the upper end of its bucket.
     pub fn percentile(&self, percent: f64) -> u64 {
         let rank = (self.count as f64 * percent / 100.0).ceil().max(1.0) as u64;
         let mut seen = 0;
-        for (bucket, count) in self.buckets.iter().enumerate() {
-            seen += u64::from(*count);
+        for (bucket, count) in self.buckets.iter() {
+            seen += u64::from(count);
             if seen >= rank {
                 return upper(bucket).min(self.max);
             }
@@ -134,19 +209,19 @@ impl Histogram {
     }
 }
 
-const fn bucket(value: u64) -> usize {
+const fn bucket(value: u64) -> u16 {
     let exponent = value.checked_ilog2();
     match exponent {
         Some(exponent) if exponent >= BITS => {
             let shift = exponent - BITS;
-            (((shift as u64 + 1) << BITS) + ((value >> shift) - (1 << BITS))) as usize
+            (((shift as u64 + 1) << BITS) + ((value >> shift) - (1 << BITS))) as u16
         }
-        _ => value as usize,
+        _ => value as u16,
     }
 }
 
 /// The largest value of a bucket.
-const fn upper(bucket: usize) -> u64 {
+const fn upper(bucket: u16) -> u64 {
     let bucket = bucket as u64;
     if bucket < 1 << BITS {
         return bucket;
@@ -210,6 +285,63 @@ mod tests {
             prop_assert!(rest.max() >= expected.max());
             prop_assert_eq!(bucket(rest.max()), bucket(expected.max()));
         }
+    }
+
+    proptest! {
+        /// Few durations or many, which come and go, are those of a simple table.
+        #[test]
+        fn few_durations_and_many_are_as_in_a_table(
+            steps in proptest::collection::vec((any::<bool>(), 0..40_u32, 0..64_u64), 0..400),
+        ) {
+            let (mut histogram, mut values) = (Histogram::default(), Vec::<u64>::new());
+            for (grows, shift, low) in steps {
+                let value = (64 + low) << shift;
+                match values.last_mut().filter(|last| grows && **last < value) {
+                    Some(last) => {
+                        histogram.grow(*last as i64, value as i64);
+                        *last = value;
+                    }
+                    None => {
+                        histogram.add(value as i64);
+                        values.push(value);
+                    }
+                }
+            }
+            let mut counts = vec![0_u64; 1 << 11];
+            values.iter().for_each(|value| counts[usize::from(bucket(*value))] += 1);
+            let found: Vec<_> = histogram.buckets().map(|(_, to, count)| (to, count)).collect();
+            let used = (0..).zip(counts).filter(|(_, count)| *count > 0);
+            let expected: Vec<_> = used.map(|(bucket, count)| (upper(bucket), count)).collect();
+            prop_assert_eq!(found, expected);
+            values.sort_unstable();
+            for percent in [1.0, 50.0, 99.0, 100.0] {
+                let rank = (values.len() as f64 * percent / 100.0).ceil() as usize;
+                let value = values.get(rank.max(1) - 1).map_or(0, |value| upper(bucket(*value)));
+                prop_assert_eq!(histogram.percentile(percent), value.min(histogram.max()));
+            }
+        }
+    }
+
+    /// Many threads have few latencies, of which each can be long.
+    #[test]
+    fn few_durations_take_little_memory() {
+        let mut histogram = Histogram::default();
+        let size = |histogram: &Histogram| match &histogram.buckets {
+            Buckets::Few(few) => size_of_val(few.as_slice()),
+            Buckets::All(all) => size_of_val(all.as_slice()),
+        };
+        (0..4).for_each(|n| histogram.add(1_000_000 << n));
+        assert_eq!(size(&histogram), 32);
+        // A wait that grows is one.
+        let mut wait = Histogram::default();
+        wait.add(1);
+        (0..40).for_each(|n| wait.grow(1 << n, 2 << n));
+        assert_eq!((size(&wait), wait.count()), (8, 1));
+        (0..1 << 16).for_each(|n| histogram.add(n * n * n));
+        assert!(size(&histogram) <= 8 << 10);
+        let mut rest = histogram.clone();
+        rest.subtract(&histogram);
+        assert_eq!(rest, Histogram::default());
     }
 
     #[test]
