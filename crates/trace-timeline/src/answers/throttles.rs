@@ -118,7 +118,7 @@ impl<'a> Throttles<'a> {
             for index in readings {
                 let Some(reading) = self.readings.get_mut(*index) else { continue };
                 let Throttle { start, end, .. } = reading.throttle;
-                reading.waits = cpus.values().map(|waits| overlap(waits, start, end)).sum();
+                reading.waits = sum(cpus.values().map(|waits| overlap(waits, start, end)));
             }
         }
     }
@@ -167,7 +167,7 @@ impl Reading {
         let Self { throttle: Throttle { start, end, nanos, .. }, waits, .. } = *self;
         let share = self.shares.entry(thread).or_insert_with(|| {
             let own = history.cpu_waits(thread, start, end);
-            let own: i64 = own.map(|(_, start, end)| end.nanos_since(start)).sum();
+            let own = sum(own.map(|(_, start, end)| end.nanos_since(start)));
             match i128::from(waits.max(own)) {
                 // The history has no waits of kernel threads.
                 0 => nanos,
@@ -213,15 +213,62 @@ fn cpus(
 fn overlap(times: &[(Timestamp, Timestamp)], start: Timestamp, end: Timestamp) -> i64 {
     let first = times.partition_point(|time| time.1 <= start);
     let within = times.iter().skip(first).take_while(|time| time.0 < end);
-    within.map(|time| time.1.min(end).nanos_since(time.0.max(start))).sum()
+    sum(within.map(|time| time.1.min(end).nanos_since(time.0.max(start))))
+}
+
+/// Times of a damaged recording can have any length.
+fn sum(nanos: impl Iterator<Item = i64>) -> i64 {
+    nanos.fold(0, i64::saturating_add)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::correlate::{Derived, Interval, Kernel, Occupant};
     use crate::entity::Entity;
+    use crate::event::{Event, EventKind, State};
     use crate::tables::Tables;
     use proptest::prelude::*;
+
+    /// Threads of a damaged recording wait for longer than a number of nanoseconds says.
+    #[test]
+    fn waits_of_any_length_are_added() {
+        let (mut tables, at) = (Tables::new(), Timestamp::from_nanos);
+        let process = tables.entity(Entity::new(EntityKind::Process, 7)).unwrap();
+        let mut history = History::new(Timestamp::MIN, Timestamp::MAX);
+        let (start, end) = (at(0), Timestamp::MAX);
+        let threads = [1, 2, 3].map(|number| {
+            let thread = Entity::new(EntityKind::Thread, number).child_of(process);
+            let subject = tables.entity(thread).unwrap();
+            let (kind, state) = (EntityKind::Thread, State::Runnable);
+            let (reason, stack) = (TextId::EMPTY, None);
+            let (thread, proc, holder) = (Some(subject), None, None);
+            let (cpu, occupant, is_preempted) = (None, Occupant::Unknown, true);
+            let kernel = Kernel::Runnable { cpu, occupant, is_preempted };
+            history.push(&Derived::Interval(Interval {
+                subject,
+                kind,
+                start,
+                end,
+                state,
+                reason,
+                stack,
+                thread,
+                proc,
+                holder,
+                kernel,
+            }));
+            subject
+        });
+        let (cgroup, since, nanos, periods) = (TextId::EMPTY, start, 900, 1);
+        let kind = EventKind::Throttle { process, cgroup, since, nanos, periods };
+        history.push(&Derived::Event(Event { time: end, kind }));
+        history.finish();
+        let mut throttles = Throttles::new(&history, &tables.entities, start, end);
+        let taken = threads.map(|thread| throttles.take(7, thread, start, end));
+        // The sum is limited to what one thread waited, which has the whole.
+        assert_eq!(taken, [900, 0, 0]);
+    }
 
     proptest! {
         /// Waits take as much as if each of them looked at all throttling.
