@@ -262,7 +262,7 @@ pub fn critical_path(
     let mut found = std::mem::take(&mut walk.pieces);
     found.reverse();
     let mut parts = Vec::with_capacity(found.len());
-    let mut spans = Sweep::new(history);
+    let mut spans = Sweep::new(history, task);
     let mut throttles = Throttles::new(history, entities, start, end);
     for found in found {
         for piece in walk.throttled(found.piece, &mut throttles).into_iter().flatten() {
@@ -1005,9 +1005,7 @@ impl<'a> Walk<'a> {
             // The subject itself works for another task only outside of this one.
             let is_for_other = match task {
                 _ if piece.depth > 0 => true,
-                Some(_) => {
-                    !working().any(|entity| spans.tasks(entity).any(|other| !is_another(other)))
-                }
+                Some(_) => !working().any(|entity| spans.has_own_task(entity)),
                 None => false,
             };
             let is_for_all = is_executing
@@ -1224,7 +1222,7 @@ mod tests {
             let (history, pieces) = (&history, Vec::new());
             let walk = Walk { history, entities, ms: OnceCell::new(), pieces, back };
             let task = task.map(|n| ids[n]);
-            let (mut time, mut spans) = (0, Sweep::new(history));
+            let (mut time, mut spans) = (0, Sweep::new(history, task));
             let (mut found, mut expected) = (Vec::new(), Vec::new());
             for ((nanos, entity, is_running, depth), (worker, is_stop, item)) in cuts {
                 let what = if is_running { What::Running } else { What::Blocked };
