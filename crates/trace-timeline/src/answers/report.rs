@@ -211,6 +211,8 @@ struct Goroutines {
 #[derive(Debug, Default)]
 struct Ended {
     worst: Vec<(EntityId, Group)>,
+    /// Those whose reports are all kept.
+    kept: Vec<(EntityId, Group)>,
     /// Those that are not among the worst.
     others: u64,
 }
@@ -240,34 +242,30 @@ impl Goroutines {
 
     fn end(&mut self, goroutine: EntityId, entities: &Entities) {
         let Some(times) = self.live.remove(&goroutine) else { return };
+        let is_kept = self.is_kept(goroutine, entities);
         let ended = self.ended.entry(entities.process_of(goroutine)).or_default();
+        if is_kept {
+            ended.kept.push((goroutine, times));
+            return;
+        }
         ended.worst.push((goroutine, times));
         if ended.worst.len() >= 2 * Report::MAX_GOROUTINES {
-            ended.shrink(|goroutine| is_one_of(&self.kept, goroutine, entities));
+            ended.shrink();
         }
     }
 
+    /// Whether all reports of a goroutine are kept.
     fn is_kept(&self, goroutine: EntityId, entities: &Entities) -> bool {
-        is_one_of(&self.kept, goroutine, entities)
+        entities.get(goroutine).is_some_and(|entity| self.kept.contains(&entity.number))
     }
 }
 
 impl Ended {
-    fn shrink(&mut self, is_kept: impl Fn(EntityId) -> bool) {
-        let all = std::mem::take(&mut self.worst);
-        let (kept, mut others): (Vec<_>, Vec<_>) =
-            all.into_iter().partition(|(goroutine, _)| is_kept(*goroutine));
-        others.sort_by_key(|(goroutine, times)| worst_first(*goroutine, times));
-        self.others += others.len().saturating_sub(Report::MAX_GOROUTINES) as u64;
-        others.truncate(Report::MAX_GOROUTINES);
-        others.extend(kept);
-        self.worst = others;
+    fn shrink(&mut self) {
+        self.worst.sort_by_key(|(goroutine, times)| worst_first(*goroutine, times));
+        self.others += self.worst.len().saturating_sub(Report::MAX_GOROUTINES) as u64;
+        self.worst.truncate(Report::MAX_GOROUTINES);
     }
-}
-
-/// Whether a goroutine has one of these ids.
-fn is_one_of(ids: &[i64], goroutine: EntityId, entities: &Entities) -> bool {
-    entities.get(goroutine).is_some_and(|entity| ids.contains(&entity.number))
 }
 
 /// Most time of scheduling latency first.
@@ -520,7 +518,7 @@ impl Report {
         let live = live.iter().map(|(goroutine, times)| (*goroutine, times));
         let live = live.filter(|(goroutine, _)| of(entities.process_of(*goroutine)));
         let ended = ended.iter().filter(|(process, _)| of(**process));
-        let ended = ended.flat_map(|(_, ended)| &ended.worst);
+        let ended = ended.flat_map(|(_, ended)| ended.worst.iter().chain(&ended.kept));
         let mut all: Vec<(EntityId, &Group)> =
             live.chain(ended.map(|(goroutine, times)| (*goroutine, times))).collect();
         all.sort_by_key(|(goroutine, times)| worst_first(*goroutine, times));
