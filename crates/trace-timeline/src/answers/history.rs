@@ -18,7 +18,7 @@ pub struct History {
     /// Goroutines that wait for a P at the end of a window, and idle Ps: the next interval says for which
     /// P, and which thread takes it.
     runnable: HashSet<EntityId>,
-    /// The last flow to each entity, if it is outside of the windows: it can end a wait within one.
+    /// The last flow to each live entity, if it is outside of the windows: it can end a wait within one.
     outside: HashMap<EntityId, ResolvedFlow>,
     /// The creations of entities after the begin of a window and outside of the windows: one of these
     /// entities can end a wait that lasts longer than a window.
@@ -474,6 +474,11 @@ impl History {
                     self.add_span(Span { end: event.time, ended_by, ..span });
                 }
             }
+            // Its last interval has come.
+            EventKind::End { entity } => {
+                self.outside.remove(&entity);
+                self.runnable.remove(&entity);
+            }
             EventKind::Instant { entity, kind: InstantKind::Starvation, .. }
                 if self.overlaps(event.time, event.time) && self.has_room() =>
             {
@@ -792,6 +797,7 @@ mod tests {
     use super::*;
     use crate::correlate::Occupant;
     use crate::entity::Entity;
+    use crate::event::Context;
     use crate::tables::Tables;
     use proptest::prelude::*;
 
@@ -809,6 +815,25 @@ mod tests {
         history.finish();
         let found = history.holders.values().flatten().map(|(_, held)| held.since.nanos());
         assert_eq!(found.collect::<Vec<_>>(), [5, 15]);
+    }
+
+    /// A recording can have any number of goroutines that ended before the windows.
+    #[test]
+    fn flows_to_entities_that_ended_are_not_kept() {
+        let (mut tables, at) = (Tables::new(), Timestamp::from_nanos);
+        let mut history = History::new(at(1000), at(2000));
+        for number in 0..10 {
+            let to = tables.entity(Entity::new(EntityKind::Goroutine, number)).unwrap();
+            let (kind, context) = (FlowKind::Creates, Context::Task);
+            let (from, from_thread, to_holder, stack) = (None, None, None, None);
+            let time = at(number);
+            let flow =
+                ResolvedFlow { time, kind, from, from_thread, context, to, to_holder, stack };
+            history.push(&Derived::Flow(flow));
+            assert_eq!(history.outside.len(), 1);
+            history.push(&Derived::Event(Event { time, kind: EventKind::End { entity: to } }));
+            assert_eq!(history.outside.len(), 0);
+        }
     }
 
     /// Threads can wait for CPUs at any rate near the windows. Without throttling, that is of no interest.
