@@ -60,7 +60,7 @@ pub struct ChromeStats {
     pub switches: u64,
     /// Wake-ups of threads, which the format cannot express.
     pub wakings_omitted: u64,
-    /// Values of counters that are not finite, which JSON cannot express.
+    /// Values of counters that are not finite, omitted.
     pub values_omitted: u64,
     /// Ends of slices that had not begun, omitted.
     pub unmatched_ends: u64,
@@ -460,7 +460,7 @@ impl<W: Write> Sink for ChromeSink<W> {
     }
 
     fn counter(&mut self, at: Timestamp, track: TrackId, value: CounterValue) -> io::Result<()> {
-        if matches!(value, CounterValue::Double(value) if !value.is_finite()) {
+        if !value.is_finite() {
             self.stats.values_omitted += 1;
             return Ok(());
         }

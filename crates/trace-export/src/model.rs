@@ -362,6 +362,17 @@ pub enum CounterValue {
     Double(f64),
 }
 
+impl CounterValue {
+    /// Whether a chart has a place for it. The sinks omit and count the others: the scale of a chart is that of its
+    /// greatest value.
+    pub(crate) const fn is_finite(self) -> bool {
+        match self {
+            Self::Int(_) => true,
+            Self::Double(value) => value.is_finite(),
+        }
+    }
+}
+
 impl From<i64> for CounterValue {
     fn from(value: i64) -> Self {
         Self::Int(value)

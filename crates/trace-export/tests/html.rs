@@ -183,7 +183,8 @@ fn counters_have_finite_values_only() {
     let (json, _) = data(&String::from_utf8(out).unwrap());
     // A counter with two values, which are no intervals.
     assert!(json.contains("\"heap\",3,5,2,"), "{json}");
-    assert_eq!(stats.items, 0);
+    assert!(json.contains("\"valuesOmitted\":3,"), "{json}");
+    assert_eq!((stats.items, stats.values_omitted), (0, 3));
 }
 
 /// The size of each part of the heap is a counter with the same name.

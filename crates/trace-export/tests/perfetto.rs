@@ -106,6 +106,22 @@ track Losses
     assert_eq!(categories, [("", 3), ("loss", 1), ("task", 1)]);
 }
 
+/// A viewer has no scale for an infinite value.
+#[test]
+fn counters_have_finite_values_only() {
+    let trace = written(|sink| {
+        let load = sink.track(&Track::counter(b"load", Unit::Count))?;
+        for (at, value) in (1..).zip([1.5, f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 2.5]) {
+            sink.counter(ns(at), load, value.into())?;
+        }
+        assert_eq!((sink.stats().counters, sink.stats().values_omitted), (2, 3));
+        Ok(())
+    });
+    let timeline = Timeline::read(&trace);
+    let values: Vec<_> = timeline.lines.iter().filter(|line| line.contains("value ")).collect();
+    assert_eq!(values, ["1 load: value 1.5", "5 load: value 2.5"]);
+}
+
 #[test]
 fn the_kernels_scheduler_is_on_the_clock_that_viewers_read_it_on() {
     let task = |tid, comm| Task::new(tid, comm, 120);

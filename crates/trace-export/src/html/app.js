@@ -1464,7 +1464,7 @@ function showLosses() {
   place.replaceChildren(el('h2', { style: { marginTop: 0 } }, 'What is missing'));
   const table = el('table');
   for (const [what, times, n, unit] of data.losses.kinds) table.append(el('tr', {}, el('td', { class: 'text' }, what), el('td', {}, `${count(times)} times`), el('td', {}, n ? `${count(n)} ${unit}` : '')));
-  for (const [n, what] of [[data.dropped, `intervals above the limit of the page are not on it: those that end from ${at(data.missingSince)} on, where lanes are shaded`], [data.folded, 'goroutines, threads or spans above the limit of lanes have no lane'], [data.summarized, 'intervals of other processes have no lane: the lanes of the CPUs show when they ran'], [data.stacksCut, 'stacks have only their outermost frames in the flame graphs: there are too many'], [data.cut, 'intervals overlapped the one before on their lane and were cut']]) {
+  for (const [n, what] of [[data.dropped, `intervals above the limit of the page are not on it: those that end from ${at(data.missingSince)} on, where lanes are shaded`], [data.folded, 'goroutines, threads or spans above the limit of lanes have no lane'], [data.summarized, 'intervals of other processes have no lane: the lanes of the CPUs show when they ran'], [data.valuesOmitted, 'values of counters are not finite and have no bar'], [data.stacksCut, 'stacks have only their outermost frames in the flame graphs: there are too many'], [data.cut, 'intervals overlapped the one before on their lane and were cut']]) {
     if (n) table.append(el('tr', {}, el('td', { class: 'text' }, what), el('td', {}, count(n)), el('td')));
   }
   const isKnown = !table.childElementCount && !data.notes.length;

@@ -96,6 +96,8 @@ pub struct HtmlStats {
     pub folded: u64,
     /// Intervals above [`HtmlOptions::max_other_items`].
     pub summarized: u64,
+    /// Values of counters that are not finite, omitted.
+    pub values_omitted: u64,
     /// Stacks without their inner frames in the flame graphs: 2^17 frames are on a page.
     pub stacks_cut: u64,
     /// Size of the page, in bytes.
@@ -124,6 +126,8 @@ pub struct HtmlTimeline {
     items: u64,
     dropped: u64,
     missing_since: Option<i64>,
+    /// Values of counters that are not finite.
+    values_omitted: u64,
     /// Items that began before the end of the one before.
     cut: u64,
     paths_missing: u64,
@@ -183,6 +187,7 @@ impl HtmlTimeline {
             items: 0,
             dropped: 0,
             missing_since: None,
+            values_omitted: 0,
             cut: 0,
             paths_missing: 0,
             notes: Vec::new(),
@@ -377,9 +382,8 @@ impl HtmlTimeline {
                 }
             }
             // A chart has no place for a value that is not finite.
-            EventKind::Counter { entity, name, unit, value }
-                if value.is_finite() && self.has_room(at) =>
-            {
+            EventKind::Counter { value, .. } if !value.is_finite() => self.values_omitted += 1,
+            EventKind::Counter { entity, name, unit, value } if self.has_room(at) => {
                 let counter = self.counters.entry((entity, name)).or_default();
                 counter.changes |= counter.count > 0 && counter.value != value;
                 counter.value = value;
@@ -426,6 +430,7 @@ impl HtmlTimeline {
             missing_since: self.missing_since,
             folded: layout.folded,
             summarized: layout.summarized,
+            values_omitted: self.values_omitted,
             stacks_cut: 0,
             bytes: 0,
         };
@@ -438,6 +443,7 @@ impl HtmlTimeline {
             ("missingSince", stats.missing_since.unwrap_or(-1)),
             ("folded", i64::try_from(stats.folded).unwrap_or(i64::MAX)),
             ("summarized", i64::try_from(stats.summarized).unwrap_or(i64::MAX)),
+            ("valuesOmitted", i64::try_from(stats.values_omitted).unwrap_or(i64::MAX)),
             ("cut", i64::try_from(self.cut).unwrap_or(i64::MAX)),
             ("pathsMissing", i64::try_from(self.paths_missing).unwrap_or(i64::MAX)),
         ] {

@@ -36,8 +36,8 @@ const FLUSH_AT: usize = 256 << 10;
 /// version of the viewer supports. Names and stacks are written once and referred to by number;
 /// when the tables get too large, writer and reader reset them.
 ///
-/// The format can express everything in [`Sink`](crate::Sink). Times before 0 are moved to 0 and counted, an end
-/// without a begin is omitted and counted: see [`PerfettoStats`].
+/// The format can express everything in [`Sink`](crate::Sink). Times before 0 are moved to 0 and counted. An end
+/// without a begin and values of counters that are not finite are omitted and counted: see [`PerfettoStats`].
 ///
 /// # Clocks
 ///
@@ -93,6 +93,8 @@ pub struct PerfettoStats {
     pub sched: u64,
     /// Marks of losses.
     pub losses: u64,
+    /// Values of counters that are not finite, omitted.
+    pub values_omitted: u64,
     /// Ends of slices that had not begun, omitted.
     pub unmatched_ends: u64,
     /// Times before 0, moved to 0.

@@ -123,6 +123,10 @@ impl<W: Write> Sink for PerfettoSink<W> {
     }
 
     fn counter(&mut self, at: Timestamp, track: TrackId, value: CounterValue) -> io::Result<()> {
+        if !value.is_finite() {
+            self.stats.values_omitted += 1;
+            return Ok(());
+        }
         let track = self.track_state(track)?.uuid;
         self.stats.counters += 1;
         let at = self.prepare_at(at)?;

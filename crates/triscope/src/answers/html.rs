@@ -80,6 +80,7 @@ pub(crate) fn write_to(
         (stats.dropped, &*missing),
         (stats.summarized, "intervals of other processes are shown on the CPUs only"),
         (stats.folded, "goroutines or threads have no lane: there are too many"),
+        (stats.values_omitted, "values of counters are not finite and not on it"),
         (stats.stacks_cut, "stacks have only their outermost frames in the flame graphs"),
     ] {
         if count > 0 {

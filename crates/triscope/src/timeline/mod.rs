@@ -128,14 +128,23 @@ pub(crate) fn read_clock(clock: ClockDomain) -> io::Result<Timestamp> {
     })
 }
 
-/// Draws traces on a timeline of their own, and ends it. The result is what is damaged in them or missing,
-/// and the size of the timeline.
+/// A timeline of traces.
+pub(crate) struct Drawn {
+    /// What is damaged in the traces, or missing.
+    pub(crate) failures: Vec<Failure>,
+    /// The size of the timeline.
+    pub(crate) bytes: u64,
+    /// Values of counters that are not on it: see [`values_omitted`].
+    pub(crate) values_omitted: u64,
+}
+
+/// Draws traces on a timeline of their own, and ends it.
 pub(crate) fn draw(
     opened: &mut Opened,
     source: &mut TimelineSource,
     output: &mut OutputFile,
     uncompressed: bool,
-) -> Result<(Vec<Failure>, u64)> {
+) -> Result<Drawn> {
     let (mut sink, written) = open(output, uncompressed)?;
     sink.set_clock_domain(opened.domain);
     if let Some(release) = &opened.kernel {
@@ -143,12 +152,13 @@ pub(crate) fn draw(
     }
     let mut failures = draw_traces(opened, source, true, &mut sink, output)?;
     sink.finish().map_err(|error| output.failure(&error))?;
-    let early = sink.stats().clamped_times;
+    let stats = sink.stats();
+    let early = stats.clamped_times;
     if early > 0 {
         let what = format!("{early} times before 0 of the clock are drawn at 0 on the timeline");
         failures.push(Failure::new(what));
     }
-    Ok((failures, written.bytes.get()))
+    Ok(Drawn { failures, bytes: written.bytes.get(), values_omitted: stats.values_omitted })
 }
 
 /// Draws traces. The result is what is damaged in them. `is_first` says that nothing relates the
@@ -218,6 +228,15 @@ pub(crate) fn notes(counts: &[(u64, &str, &str)]) -> String {
     present
         .map(|(count, one, many)| format!("; {count} {}", if *count == 1 { one } else { many }))
         .collect()
+}
+
+/// The number of values of counters that a sink omitted, for [`notes`].
+pub(crate) const fn values_omitted(count: u64) -> (u64, &'static str, &'static str) {
+    (
+        count,
+        "value of a counter that is not finite omitted",
+        "values of counters that are not finite omitted",
+    )
 }
 
 /// A number with a noun, in the plural unless it is one.

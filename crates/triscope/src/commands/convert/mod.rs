@@ -8,7 +8,7 @@ use crate::io::profile_file::FirefoxFile;
 use crate::run::stop::Listener;
 use crate::sources::go::Recovery;
 use crate::sources::model::{Opened, Program, Traces};
-use crate::timeline::{self, counted, draw_traces, notes, size};
+use crate::timeline::{self, Drawn, counted, draw_traces, notes, size, values_omitted};
 use std::path::PathBuf;
 use trace_export::profile::Format;
 use trace_export::timeline::{TimelineOptions, TimelineSource, TimelineStats};
@@ -125,21 +125,14 @@ pub(crate) fn run(args: &Args) -> Result {
         options.set_kernel(release);
     }
     let mut source = TimelineSource::new(options);
-    let mut omitted = String::new();
-    let (failures, bytes) = if is_json {
+    let mut wakings_omitted = 0;
+    let Drawn { failures, bytes, values_omitted: values } = if is_json {
         let mut sink = ChromeSink::new(output.writer()?, opened.domain);
         let failures = draw_traces(&mut opened, &mut source, true, &mut sink, &output)?;
         sink.finish().map_err(|error| output.failure(&error))?;
         let stats = sink.stats();
-        omitted = notes(&[
-            (stats.wakings_omitted, "wake-up omitted", "wake-ups omitted"),
-            (
-                stats.values_omitted,
-                "value of a counter that is not finite omitted",
-                "values of counters that are not finite omitted",
-            ),
-        ]);
-        (failures, sink.stats().bytes)
+        wakings_omitted = stats.wakings_omitted;
+        Drawn { failures, bytes: stats.bytes, values_omitted: stats.values_omitted }
     } else {
         timeline::draw(&mut opened, &mut source, &mut output, args.uncompressed)?
     };
@@ -164,6 +157,8 @@ pub(crate) fn run(args: &Args) -> Result {
         "sample could not be decoded",
         "samples could not be decoded",
     )]);
+    let omitted =
+        notes(&[(wakings_omitted, "wake-up omitted", "wake-ups omitted"), values_omitted(values)]);
     let sum = format!("{}{undecodable}{omitted}", summary(&source.stats()));
     print_summary(&opened, &source.stats(), &format!("{target}{partial}"), &size(bytes), &sum);
     opened.unrelated.iter().for_each(|note| message!("{}", OneLine(note)));

@@ -6,7 +6,7 @@ use crate::io::output_file::OutputFile;
 use crate::io::partial_file::partial_of;
 use crate::run::cleanup;
 use crate::sources::model::{Traces, outcome};
-use crate::timeline::{self, size};
+use crate::timeline::{self, notes, size, values_omitted};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use trace_export::timeline::{TimelineOptions, TimelineSource};
@@ -54,11 +54,12 @@ fn draw(traces: &Traces, path: &Path) -> Result<Result> {
         options.set_kernel(release);
     }
     let mut source = TimelineSource::new(options);
-    let (failures, bytes) = timeline::draw(&mut opened, &mut source, &mut output, false)?;
+    let drawn = timeline::draw(&mut opened, &mut source, &mut output, false)?;
+    let omitted = notes(&[values_omitted(drawn.values_omitted)]);
     let name = output.name();
     output.complete()?;
-    message!("{name}: {}", size(bytes));
+    message!("{name}: {}{omitted}", size(drawn.bytes));
     opened.print_warnings();
     timeline::print_next_step();
-    Ok(outcome(&failures))
+    Ok(outcome(&drawn.failures))
 }

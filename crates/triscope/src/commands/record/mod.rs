@@ -35,7 +35,7 @@ use crate::sources::go::Recovery;
 use crate::sources::kernel::{self, remedy::is_missing};
 use crate::sources::model::{Opened, Program, Traces};
 use crate::timeline::{
-    self, Timeline, Written, counted, draw_samples, draw_traces, read_clock, size,
+    self, Timeline, Written, counted, draw_samples, draw_traces, notes, read_clock, size,
 };
 use crossbeam_channel::tick;
 use diag_ipc::TracingConfig;
@@ -695,15 +695,15 @@ impl<'a> Recording<'a> {
             summary.texts.extend(throttled);
             self.report_steal(steal, &mut summary);
         }
-        let bytes = match self.relate(&traces, exits.is_some(), &end, &mut summary) {
+        let (bytes, omitted) = match self.relate(&traces, exits.is_some(), &end, &mut summary) {
             Some(related) => {
                 for (trace, file) in traces.iter().zip(related.first..) {
                     self.describe(trace, &related.opened, file, &related.stats, &mut summary);
                 }
-                let bytes = related.bytes;
+                let written = (related.bytes, related.values_omitted);
                 drop(self.sink);
                 related.replace(self.output.target())?;
-                bytes
+                written
             }
             None => {
                 let at = monotonic(&end);
@@ -716,13 +716,15 @@ impl<'a> Recording<'a> {
                 }
                 self.sink.clock_snapshot(&end).map_err(fail)?;
                 self.sink.finish().map_err(fail)?;
-                self.written.bytes.get()
+                (self.written.bytes.get(), self.sink.stats().values_omitted)
             }
         };
         let Summary { mut texts, missing } = summary;
         texts.extend(missing.iter().map(|(what, _)| (*what).to_owned()));
         if !page::is_wanted(self.args) {
             texts.push(size(bytes));
+            let omitted = notes(&[timeline::values_omitted(omitted)]);
+            texts.extend(omitted.strip_prefix("; ").map(str::to_owned));
         }
         texts.extend(self.written.stall(recorded));
         for (_, failure) in &missing {

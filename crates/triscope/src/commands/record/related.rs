@@ -46,6 +46,8 @@ pub(super) struct Related {
     pub(super) opened: Opened,
     pub(super) stats: TimelineStats,
     pub(super) bytes: u64,
+    /// Values of counters that are not on it.
+    pub(super) values_omitted: u64,
     /// The position of the first trace of a runtime in what was opened.
     pub(super) first: usize,
     /// What is missing, apart from the ends of traces.
@@ -87,12 +89,13 @@ impl Sources<'_> {
         draw_command(self.subject, monotonic(end), &mut sink).map_err(fail)?;
         sink.clock_snapshot(end).map_err(fail)?;
         sink.finish().map_err(fail)?;
+        let values_omitted = sink.stats().values_omitted;
         drop(sink);
         let ended = (0..opened.len()).filter(|file| opened.error(*file).is_some()).count();
         let missing = failures.into_iter().skip(ended).collect();
         output.complete()?;
         let (stats, bytes) = (source.stats(), written.bytes.get());
-        Ok(Related { path, opened, stats, bytes, first, missing })
+        Ok(Related { path, opened, stats, bytes, values_omitted, first, missing })
     }
 
     /// The files, in the order of their names where they are kept. The second result is the position of
