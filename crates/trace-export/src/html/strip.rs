@@ -142,7 +142,7 @@ pub(super) fn pack(
         if let Some(lane) = lanes.get_mut(at) {
             lane.push(owner, &strip, refs);
             // Something without a duration takes room, too.
-            let end = if strip.end > strip.start { strip.end } else { strip.end + 1 };
+            let end = if strip.end > strip.start { strip.end } else { strip.end.saturating_add(1) };
             free.push(std::cmp::Reverse((end, at)));
         }
     }
@@ -156,4 +156,22 @@ pub(super) fn put(bytes: &mut Vec<u8>, mut value: u64) {
         value >>= 7;
     }
     bytes.push(value as u8);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use trace_timeline::{Entity, EntityKind, Tables};
+
+    /// Times of a damaged trace.
+    #[test]
+    fn an_instant_at_the_latest_time_has_a_lane() {
+        let owner = Tables::new().entity(Entity::new(EntityKind::Process, 7)).unwrap();
+        let (mut strip, mut refs) = (Strip::default(), Refs::default());
+        let (at, kind, text) = (i64::MAX, Kind::Log, TextId::EMPTY);
+        let item = Item { start: at, end: at, kind, who: None, by: By::Unknown, text, stack: None };
+        strip.push(&item, &mut refs);
+        let (lanes, left_out) = pack(vec![(owner, strip)], 1, &mut refs);
+        assert_eq!((lanes.len(), left_out), (1, 0));
+    }
 }
