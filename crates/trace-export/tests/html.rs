@@ -219,6 +219,32 @@ fn counters_of_one_name_have_different_titles() {
     assert_eq!(names, ["Heap LOH (B)", "Heap gen 0 (B)", "Thread pool size (B)", "size (B)"]);
 }
 
+/// As those of quantiles of a histogram with many tags.
+#[test]
+fn counters_that_differ_at_the_end_of_long_names_have_different_names() {
+    let mut tables = Tables::new();
+    let entity = tables.entity(Entity::new(EntityKind::Process, 7)).unwrap();
+    let unit = tables.text(b"ms");
+    let tags = "x".repeat(1 << 10);
+    let counters =
+        ["p50", "p95"].map(|quantile| tables.text(format!("{tags} {quantile}").as_bytes()));
+    let events: Vec<Event> = [0, 1]
+        .into_iter()
+        .flat_map(|time: i64| counters.map(|name| (time, name)))
+        .map(|(time, name)| {
+            let kind = EventKind::Counter { entity, name, unit, value: time as f64 };
+            Event { time: Timestamp::from_nanos(time), kind }
+        })
+        .collect();
+    let page = drawn(&tables, &events, HtmlOptions::default());
+    let mut names: Vec<&str> =
+        page["tracks"].as_array().unwrap().iter().map(|track| track[1].as_str().unwrap()).collect();
+    names.sort_unstable();
+    let (begin, end) = ("x".repeat(100), "x".repeat(91));
+    let expected = ["p50", "p95"].map(|quantile| format!("{begin}…{end} {quantile} (ms)"));
+    assert_eq!(names, expected);
+}
+
 /// A .NET thread is drawn once: as the kernel sees it, or, without switches of the thread, as its runtime does.
 #[test]
 fn waits_of_dotnet_threads_are_drawn_without_the_scheduler() {

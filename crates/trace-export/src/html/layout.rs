@@ -498,7 +498,8 @@ fn collect(html: &mut HtmlTimeline, tables: &Tables, report: &Report) -> Vec<Pro
         let counters = if counter.changes { &mut process.counters } else { &mut process.constants };
         counters.push(Track {
             group: 0,
-            name: cut::text(name.as_bytes(), cut::NAME).into_owned(),
+            // The quantiles of a histogram with many tags differ at the end of their names.
+            name: cut::middle(name.as_bytes(), cut::NAME).into_owned(),
             form: Form::Counter,
             owner: html.refs.entity(Some(entity)),
             count: counter.count,
