@@ -108,6 +108,17 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         program.push(EventKind::End { entity: process });
         program.at += 1_000;
     }
+    let gc = program.entity(Entity::new(EntityKind::Gc, 3).child_of(Some(process)))?;
+    let (span, kind) = (program.tables.new_span(), SpanKind::StopTheWorld);
+    let (entity, by, of, stack) = (process, None, Some(gc), None);
+    program.push(EventKind::Begin { span, entity, kind, name: text, by, of, stack });
+    program.at += 1_000;
+    program.push(EventKind::Finish { span, by, is_cut: false });
+    let load = program.tables.text(b"load");
+    for (value, long) in [(9.0, 1_000), (0.0, 10_000), (5.0, 2_000), (f64::NAN, 0), (1.0, 1_000)] {
+        program.push(EventKind::Counter { entity, name: load, unit: TextId::EMPTY, value });
+        program.at += long;
+    }
     let mut goroutines = Vec::new();
     for (number, function) in
         (1..).zip(["main.worker", "main.serve", &name].iter().cycle()).take(GOROUTINES)

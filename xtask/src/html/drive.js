@@ -252,6 +252,60 @@ async function contrasts(page, name) {
   check(`${name}: texts contrast with what is behind them`, low.length === 0, low);
 }
 
+/** The bars of a counter, and the duration of a value that lasts for hours. */
+async function counter(page) {
+  const find = "const t = triscope, track = t.data.tracks.find(track => track.name === 'load'), d = t.items(track.id);";
+  check('values that are not finite are left out', await page.eval(`(() => { ${find} return d.value.join(); })()`) === '9,0,5,1');
+  await page.key('0');
+  const colors = await page.eval(`(() => {
+    ${find}
+    // The view begins within the value before it, which is 0.
+    t.select(track.id, 2);
+    const canvas = document.getElementById('canvas'), ratio = canvas.width / canvas.clientWidth;
+    const color = x => {
+      t.paint();
+      const row = t.rows.find(row => row.name === 'load'), y = row.y + row.height - 4;
+      return canvas.getContext('2d').getImageData(Math.floor(x * ratio), Math.floor(y * ratio), 1, 1).data.join();
+    };
+    const edge = color(232), bar = color(t.toX((d.begin[2] + d.end[2]) / 2));
+    d.value[0] = 0;
+    const without = color(232);
+    d.value[0] = 9;
+    return [edge, without, bar];
+  })()`);
+  const [edge, without, bar] = colors;
+  check('a value before the view has no bar', edge === without && bar !== edge, colors);
+  const long = await page.eval(`(() => {
+    ${find}
+    const last = d.n - 1, end = d.end[last];
+    d.end[last] = d.begin[last] + 12345.6e9;
+    t.select(track.id, last);
+    d.end[last] = end;
+    return t.selection.text;
+  })()`);
+  check('a duration of hours has a digit after the second', long.includes('12345.6 s'), long);
+  await page.key('Escape');
+  await page.key('0');
+}
+
+/** The narrowest view of 400 days: times after months have no digit for less. */
+async function months(page) {
+  const nanos = await page.eval('triscope.data.nanos'), long = 400 * 86400e9, least = long * 2 ** -45;
+  await page.eval(`triscope.data.nanos = ${long}`);
+  await page.key('0');
+  let span = Infinity, before;
+  do {
+    before = span;
+    await page.key('w');
+    const { t0, t1 } = await page.view();
+    span = t1 - t0;
+  } while (span < before * 0.99 && span > least / 2);
+  check('the narrowest view depends on the length of the timeline', Math.abs(span / least - 1) < 0.05, [span, least]);
+  await page.frame();
+  await page.eval(`triscope.data.nanos = ${nanos}`);
+  await page.key('0');
+}
+
 async function searchFor(page, query) {
   await page.key('/');
   await page.eval("document.getElementById('search').select()");
@@ -398,6 +452,14 @@ async function main(browser) {
         return triscope.selection.text;
       })()`);
       check('a lock is held by its owner', /held by.* \(thread 99\)/.test(lock) && !lock.includes('belongs to'), lock);
+      const gc = await page.eval(`(() => {
+        const t = triscope, kind = t.kinds.indexOf('stop-the-world');
+        const track = t.data.tracks.find(track => track.form === 2 && t.items(track.id).kind.includes(kind));
+        t.select(track.id, t.items(track.id).kind.indexOf(kind));
+        const names = [...document.querySelectorAll('#details dt')];
+        return names.filter(dt => dt.textContent === 'belongs to').map(dt => dt.nextSibling.textContent);
+      })()`);
+      check('the GC of a pause is named', gc.join() === 'GC 3', gc);
       const own = await page.eval(`(() => {
         const t = triscope, isOwn = owner => owner > 4 && t.data.entities[owner - 5].slice(0, 2).join() === '2,7';
         const track = t.data.tracks.find(track => track.form === 2 && t.items(track.id).owner.some(isOwn));
@@ -422,6 +484,8 @@ async function main(browser) {
       check('a .NET thread is in the lane of its kernel thread', woken && woken[1].endsWith('(thread 99)'), woken);
       await page.key('Escape');
       await page.key('0');
+      await counter(page);
+      await months(page);
       const requests = await page.eval("document.getElementById('list').textContent");
       check('missing critical paths are named', requests.includes('of the 3 longest requests are missing') && !requests.includes('No task'), requests);
       check('names are no markup', (await page.eval("document.querySelectorAll('img, script:not(:first-of-type), b#owned').length + (window.owned || 0)")) === 0, await page.eval('document.body.innerHTML.length'));
@@ -432,8 +496,10 @@ async function main(browser) {
       const losses = await page.eval("document.getElementById('losses').textContent");
       check('a note is shown as it is', losses.includes('</script><img src=x onerror=owned=1>') && !losses.includes('Nothing:'), losses);
       check('losses that are not listed are counted', losses.includes('1 more, not listed'));
+      check('values that are not finite are counted', losses.includes('values of counters are not finite and have no bar1'), losses);
       const warning = await page.eval("document.getElementById('warning').textContent");
       check('the warning has losses only', warning === '⚠ 501 losses', warning);
+      check('a thread is found by its whole number', (await searchFor(page, 'thread 10')).matches === 0 && (await searchFor(page, 'thread 100')).matches > 0);
       const { selection } = await searchFor(page, 'onerror');
       check('a hostile name is found', !!selection, selection);
       check('its details are text', (await page.eval("document.querySelectorAll('#details img').length")) === 0);
