@@ -1094,7 +1094,12 @@ impl NewDirectories {
         let mut path = dir.to_owned();
         for part in inner {
             path.push(part);
-            match fs::create_dir(&path) {
+            let created = match fs::create_dir(&path) {
+                // Another export that failed removed the one above it, as it was empty.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => fs::create_dir_all(&path),
+                created => created,
+            };
+            match created {
                 Ok(()) => self.0.push(path.clone()),
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => {}
                 Err(error) => return Err(at(&path)(error)),
@@ -1118,9 +1123,10 @@ impl Drop for NewDirectories {
     }
 }
 
-/// Moves a file to its place. Another export that failed can have removed the directory, as it was empty.
+/// Moves a file to its place. Another export that failed can have removed the directory, as it was empty. An error
+/// names `from`, which can be what is missing, or on another file system than `to`.
 fn move_file(from: &Path, to: &Path) -> io::Result<()> {
-    match fs::rename(from, to) {
+    let moved = match fs::rename(from, to) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             if let Some(directory) = to.parent() {
                 fs::create_dir_all(directory)?;
@@ -1128,7 +1134,11 @@ fn move_file(from: &Path, to: &Path) -> io::Result<()> {
             fs::rename(from, to)
         }
         result => result,
-    }
+    };
+    moved.map_err(|error| {
+        let why = format!("{} cannot be moved there: {error}", from.display());
+        io::Error::new(error.kind(), why)
+    })
 }
 
 /// Removes a file, if it is there.
@@ -1285,7 +1295,21 @@ mod tests {
         fs::write(&from, b"x").unwrap();
         move_file(&from, &to).unwrap();
         assert_eq!(fs::read(&to).unwrap(), b"x");
-        assert_eq!(move_file(&from, &to).unwrap_err().kind(), io::ErrorKind::NotFound);
+        let error = move_file(&from, &to).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
+        assert!(error.to_string().contains(&*from.to_string_lossy()), "{error}");
+    }
+
+    /// It is empty, and another export that failed removed it.
+    #[test]
+    fn a_directory_is_made_in_one_that_was_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let removed = dir.path().join("removed");
+        let mut directories = NewDirectories::default();
+        directories.create(&removed, Path::new("date/host")).unwrap();
+        assert!(removed.join("date/host").is_dir());
+        drop(directories);
+        assert!(!removed.join("date").exists());
     }
 
     #[test]

@@ -208,8 +208,13 @@ fn an_export_that_fails_leaves_the_files_of_the_earlier_one() {
         path
     });
     fs::create_dir(blocked).unwrap();
-    let error = export().finish(&Tables::new()).unwrap_err();
+    let failing = export();
+    let temporary = failing.temporary().to_owned();
+    let error = failing.finish(&Tables::new()).unwrap_err();
     assert_eq!(error.path, *blocked);
+    let (from, text) = (temporary.join("wakeups"), error.to_string());
+    assert!([&from, blocked].iter().all(|path| text.contains(&*path.to_string_lossy())), "{text}");
+    assert!(!temporary.exists());
     let expected: Vec<_> = before.iter().filter(|path| ![new, blocked].contains(path)).collect();
     assert_eq!(files(dir.path()).iter().collect::<Vec<_>>(), expected);
 }
