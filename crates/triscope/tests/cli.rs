@@ -135,6 +135,18 @@ fn assert_events(ran: &Ran) {
     assert!(ran.stdout == KINDS_EVENTS, "{}", String::from_utf8_lossy(&ran.stdout));
 }
 
+/// The level of `kernel.perf_event_paranoid` that is enough for all CPUs is beside the privilege.
+#[test]
+fn help_has_what_all_cpus_need() {
+    for command in
+        [&["profile"][..], &["top"], &["perf", "record"], &["perf", "stat"], &["perf", "top"]]
+    {
+        let help = String::from_utf8(run(&[command, &["--help"]].concat()).stdout).unwrap();
+        let all_cpus = "All CPUs (-a, -C) need 0 or less,";
+        assert!(help.contains(all_cpus) && help.contains("needs root or CAP_PERFMON"), "{help}");
+    }
+}
+
 /// Lines of the text after the options are not broken again.
 #[test]
 fn help_has_no_line_of_a_word() {

@@ -55,6 +55,17 @@ pub(crate) fn required() -> ArgGroup {
     ArgGroup::new("target").required(true).multiple(true)
 }
 
+/// The end of a help that says what each level of `kernel.perf_event_paranoid` permits: the other levels, and
+/// the privileges at which it does not matter. Source: `perf_event_open(2)`.
+macro_rules! privileges {
+    () => {
+        "\
+All CPUs (-a, -C) need 0 or less, and samples of most tracepoints -1. Everything else, and all of it
+at higher levels, needs root or CAP_PERFMON (at level 3 and above CAP_SYS_ADMIN)."
+    };
+}
+pub(crate) use privileges;
+
 /// The processes, threads or CPUs to monitor. Commands have [`required`] as a group.
 #[derive(clap::Args)]
 #[group(skip)]

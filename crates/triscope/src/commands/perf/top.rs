@@ -5,7 +5,7 @@ use crate::run::child::output_to_stderr;
 use crate::run::duration::duration;
 use crate::run::procfs::is_in_container;
 use crate::run::sample_rate;
-use crate::run::target::{Processes, threads};
+use crate::run::target::{self, Processes, threads};
 use crate::run::watch::Watch;
 use crate::sources::kernel::events::Cpus;
 use crate::sources::kernel::hotplug::Hotplug;
@@ -34,16 +34,17 @@ use std::time::{Duration, Instant};
 ///
 /// It takes no stacks, as perf top: symbols are those of the sampled instructions. triscope top has
 /// callers, goroutines and .NET methods, rows by process or thread, and keys to sort and filter.
-///
-/// Needs root or CAP_PERFMON (at kernel.perf_event_paranoid 3 and above CAP_SYS_ADMIN); without, use -p
-/// with processes of your own.
 #[derive(clap::Args)]
-#[command(after_help = "\
+#[command(after_help = concat!("\
 Examples:
   triscope perf top
   triscope perf top -p 1234 -d 5
   triscope perf top --json ./program | jq '.rows[0]'
-  triscope perf top -e page-faults -C 0")]
+  triscope perf top -e page-faults -C 0
+
+Your own processes (-p, or a COMMAND) need no privilege while kernel.perf_event_paranoid is 2 or
+less; above 1 only user space is sampled.
+", target::privileges!()))]
 pub(crate) struct Args {
     /// The event [default: cycles, or cpu-clock if not all CPUs count them]
     #[arg(short, long, value_name = "EVENT")]

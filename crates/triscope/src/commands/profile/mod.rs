@@ -42,7 +42,7 @@ use std::time::Duration;
 /// At the end, the numbers of samples and of lost ones are printed on standard error. The exit status
 /// is that of COMMAND.
 #[derive(clap::Args)]
-#[command(group = target::required(), after_help = "\
+#[command(group = target::required(), after_help = concat!("\
 Examples:
   triscope profile -o cpu.svg ./program               a flame graph: open it in a browser
   triscope profile -o cpu.pb.gz -p 1234 --seconds 10  go tool pprof -http=: cpu.pb.gz
@@ -54,7 +54,8 @@ Examples:
 
 Recording your own processes needs no privilege while kernel.perf_event_paranoid is 2 or less; above
 1 stacks have no kernel part. --off-cpu and --wall need 1 or less, because a thread leaves the CPU
-in the kernel. Everything else needs root or CAP_PERFMON (at level 3 and above CAP_SYS_ADMIN).")]
+in the kernel.
+", target::privileges!()))]
 pub(crate) struct Args {
     /// The profile, by its name: .svg (a flame graph), .pb.gz (go tool pprof), .speedscope.json
     /// (speedscope.app), .json.gz (profiler.firefox.com), .folded; .pftrace or .html (a timeline);
@@ -77,7 +78,8 @@ pub(crate) struct Args {
     wall: bool,
     /// With --off-cpu or --wall: the thread that ended each wait. Its stack is above that of the wait,
     /// with the innermost frame first, and its name is a label. Wakers of other processes, and
-    /// interrupts, are recorded with -a only. Needs root or CAP_PERFMON
+    /// interrupts, are recorded with -a only. Needs kernel.perf_event_paranoid -1, root or CAP_PERFMON, and a
+    /// tracefs that this user may read
     #[arg(long)]
     wakers: bool,
     /// How callers in user space are found: fp (frame pointers), fp,defer (the same on the return to user

@@ -45,7 +45,7 @@ use view::{Action, Header, View};
 /// goes to standard error. triscope perf top prints
 /// tables of symbols by thread name, as a log without a terminal, and without stacks.
 #[derive(clap::Args)]
-#[command(group = target::required(), after_help = "\
+#[command(group = target::required(), after_help = concat!("\
 Examples:
   triscope top -a
   triscope top -p 1234 --by thread
@@ -56,8 +56,8 @@ Examples:
   triscope top ./program                       its output is discarded
 
 Your own processes need no privilege while kernel.perf_event_paranoid is 2 or less; above 1, stacks
-have no kernel part. --off-cpu and --wall need 1 or less. -a needs 0 or less, or root or
-CAP_PERFMON (at level 3 and above CAP_SYS_ADMIN).")]
+have no kernel part. --off-cpu and --wall need 1 or less.
+", target::privileges!()))]
 pub(crate) struct Args {
     /// What the rows are
     #[arg(long, value_name = "KIND", default_value = "function")]

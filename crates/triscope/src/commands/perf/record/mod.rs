@@ -10,7 +10,7 @@ use crate::message;
 use crate::run::child::output_to_stderr;
 use crate::run::duration::duration;
 use crate::run::stop::Beginning;
-use crate::run::target::Processes;
+use crate::run::target::{self, Processes};
 use crate::run::watch::Watch;
 use crate::sources::kernel::events::{Cpus, EventGroup, cgroups, groups};
 use crate::sources::kernel::hotplug::Hotplug;
@@ -34,7 +34,7 @@ use std::time::Duration;
 /// At the end, the numbers of samples and of lost ones are printed on standard error. The exit status
 /// is that of COMMAND. Only the user who recorded can read the file.
 #[derive(clap::Args)]
-#[command(after_help = "\
+#[command(after_help = concat!("\
 Examples:
   triscope perf record -g ./program                       where it spends its time
   triscope perf record -e 'sched:*' -a -- sleep 1         the scheduler, on all CPUs
@@ -42,8 +42,8 @@ Examples:
   triscope perf record -o - ./program | perf script -i -  as a stream
 
 Recording your own processes needs no privilege while kernel.perf_event_paranoid is 2 or less; above
-1 only user space is recorded. Everything else needs root or CAP_PERFMON (at level 3 and above
-CAP_SYS_ADMIN).")]
+1 only user space is recorded.
+", target::privileges!()))]
 pub(crate) struct Args {
     /// Events, separated by commas; can be repeated. Tracepoints can have * and ?. With {A,B}:S each
     /// sample of A has the counts of A and B since the one before; children are not included

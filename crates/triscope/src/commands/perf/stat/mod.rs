@@ -58,7 +58,7 @@ const DEFAULT: &[&str] = &[
 /// lacked a counter for a part of the time. cpu_core/cycles/ and cpu_atom/cycles/ together, on x86, have
 /// both.
 #[derive(clap::Args)]
-#[command(group = target::required(), after_help = "\
+#[command(group = target::required(), after_help = concat!("\
 Examples:
   triscope perf stat make -j2
   triscope perf stat -r 5 -e '{instructions,cycles}:u' ./benchmark
@@ -67,9 +67,9 @@ Examples:
   triscope perf stat -a -G system.slice -e task-clock sleep 10
 
 Counting your own processes needs no privilege while kernel.perf_event_paranoid is 2 or less; above
-1 only user space is counted, and marked so. Everything else needs root or CAP_PERFMON (at level 3
-and above CAP_SYS_ADMIN).
-triscope perf list shows the events.")]
+1 only user space is counted, and marked so.
+", target::privileges!(), "
+triscope perf list shows the events."))]
 pub(crate) struct Args {
     /// Events, separated by commas; can be repeated. {A,B} are counted at the same times, :u and :k
     /// restrict events to user space and kernel, * and ? match tracepoints
