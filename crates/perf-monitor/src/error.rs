@@ -1,9 +1,9 @@
 use crate::errno::{self, Errno};
-use crate::files::read_bytes;
+use crate::files::{read_bytes, tracefs_mounts};
 use crate::refusal::OpenErrorReason;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use trace_common::{Mount, ReadError, ReadErrorKind};
+use trace_common::{ReadError, ReadErrorKind};
 
 /// A result with this crate's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -459,15 +459,14 @@ impl fmt::Display for NearMatches<'_> {
 }
 
 /// Whether this crate reads a file of tracefs by such a path: it is below a mount of this text of `mountinfo`, or has the
-/// names of the lists of probes, or of events where that is usually mounted, or of a detached mount.
+/// names of the lists of probes, or of events below a `tracing` that is not mounted, or of a detached mount.
 fn is_in_tracefs(path: &Path, mountinfo: &[u8]) -> bool {
     const LISTS: [&str; 4] = ["kprobe_events", "uprobe_events", "kprobe_profile", "uprobe_profile"];
     let is_detached = path.starts_with("/proc/self/fd");
     let events = if is_detached { "events" } else { "tracing/events" };
     LISTS.iter().any(|list| path.ends_with(list))
         || path.ancestors().any(|dir| dir.ends_with(events))
-        || Mount::all(mountinfo)
-            .any(|mount| mount.kind == b"tracefs" && path.starts_with(mount.point))
+        || tracefs_mounts(mountinfo).iter().any(|point| path.starts_with(point))
 }
 
 struct PermissionHint<'a>(&'a Path, &'a std::io::Error);
@@ -527,5 +526,17 @@ mod tests {
             assert!(!is_in_tracefs(Path::new(path), b""), "{path}");
         }
         assert!(!is_in_tracefs(Path::new("/srv/a/events/sched/sched_switch/id"), mountinfo));
+    }
+
+    /// The kernel mounts a tracefs there, which is in `mountinfo` once it was looked at.
+    #[test]
+    fn the_remedy_for_tracefs_is_also_of_that_in_debugfs() {
+        let root = std::env::temp_dir().join(format!("perf-debugfs-{}", std::process::id()));
+        std::fs::create_dir_all(root.join("tracing/events")).unwrap();
+        let mountinfo = format!("31 25 0:9 / {} rw - debugfs nodev rw\n", root.display());
+        let is_there = |file: &str| is_in_tracefs(&root.join(file), mountinfo.as_bytes());
+        let found = ["tracing/available_events", "sched/debug"].map(is_there);
+        std::fs::remove_dir_all(&root).unwrap();
+        assert_eq!(found, [true, false]);
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::event::Event;
-use crate::files::read_bytes;
+use crate::files::{read_bytes, tracefs_mounts};
 use crate::format::TracepointFormat;
 use crate::probe;
 use crate::system::{self, read_text};
@@ -12,7 +12,6 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use trace_common::Mount;
 
 /// A mounted tracefs: the kernel's list of tracepoints.
 ///
@@ -42,7 +41,7 @@ impl Tracefs {
     /// [`Error::NoTracefs`].
     pub fn find() -> Result<Self> {
         let usual = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
-        let mounted = mount_points(&read_bytes("/proc/self/mountinfo").unwrap_or_default());
+        let mounted = tracefs_mounts(&read_bytes("/proc/self/mountinfo").unwrap_or_default());
         usual
             .iter()
             .map(PathBuf::from)
@@ -254,36 +253,9 @@ fn directories(dir: &Path) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Directories with a mounted tracefs, from the text of `/proc/self/mountinfo`; for a debugfs, the
-/// directory in it where the kernel mounts a tracefs.
-fn mount_points(mountinfo: &[u8]) -> Vec<PathBuf> {
-    let mut points = Vec::new();
-    let mut below_debugfs = Vec::new();
-    for Mount { kind, point, .. } in Mount::all(mountinfo) {
-        match kind {
-            b"tracefs" => points.push(point),
-            b"debugfs" => below_debugfs.push(point.join("tracing")),
-            _ => {}
-        }
-    }
-    points.extend(below_debugfs.into_iter().filter(|p| p.join("events").is_dir()));
-    points
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn mount_points_are_found_in_mountinfo() {
-        let text = "25 1 0:23 / /proc rw - proc proc rw\n\
-            30 25 0:9 / /sys/kernel/tracing rw,relatime shared:13 - tracefs tracefs rw\n\
-            31 25 0:9 / /mnt/a\\040b rw - tracefs nodev rw\nbroken line\n";
-        assert_eq!(
-            mount_points(text.as_bytes()),
-            [PathBuf::from("/sys/kernel/tracing"), PathBuf::from("/mnt/a b")]
-        );
-    }
 
     #[test]
     fn explanations_of_filters_are_found() {
