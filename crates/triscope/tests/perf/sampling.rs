@@ -81,23 +81,31 @@ fn differences(stacks: &Stacks, printed: &str) -> Option<String> {
     (0..3).any(is_other).then(|| format!("{found:?} {known:?} {stacks:?}"))
 }
 
-/// Makes profiles of a program that runs longer each time, until one has the shares that the program
-/// prints. A sample is a matter of chance, and a hypervisor takes the CPU for longer than a function
-/// runs: only a long run has the shares for sure. Wrong names are wrong in each run.
+/// Runs a program this number of times longer each time, until the shares agree: an error is how they differ. A
+/// sample is a matter of chance, and a hypervisor takes the CPU for longer than a function runs or waits: only a
+/// long run has the shares for sure. Wrong names are wrong in each run.
+#[track_caller]
+pub(crate) fn longer_until_right<T>(mut run: impl FnMut(u32) -> Result<T, String>) -> T {
+    let mut difference = String::new();
+    for longer in [1, 2, 4, 8] {
+        match run(longer) {
+            Ok(right) => return right,
+            Err(wrong) => difference = wrong,
+        }
+    }
+    panic!("{difference}");
+}
+
+/// Makes profiles of a program until one has the shares that the program prints.
 #[track_caller]
 fn agreeing<T>(
     rounds: u32,
     mut profile: impl FnMut(&str) -> (Stacks, support::Ran, T),
 ) -> (Stacks, support::Ran, T) {
-    let mut difference = None;
-    for longer in [1, 2, 4, 8] {
+    longer_until_right(|longer| {
         let (stacks, ran, more) = profile(&(longer * rounds).to_string());
-        difference = differences(&stacks, &ran.stdout);
-        if difference.is_none() {
-            return (stacks, ran, more);
-        }
-    }
-    panic!("{difference:?}");
+        differences(&stacks, &ran.stdout).map_or(Ok((stacks, ran, more)), Err)
+    })
 }
 
 /// A profile of a program in the mode `kind`, whose shares are right.
