@@ -107,12 +107,7 @@ impl Launched {
     ) -> Result<Self> {
         // The shell would find out when the recording has begun.
         if let Some(program) = command.first() {
-            if !is_there(program) {
-                return Err(not_started(program, &io::ErrorKind::NotFound.into()));
-            }
-            if !programs::is_executable(program) {
-                return Err(not_started(program, &rustix::io::Errno::ACCESS.into()));
-            }
+            programs::check(program).map_err(|error| not_started(program, &error))?;
         }
         let gate = ["sh", "-c", "kill -STOP $$; exec \"$@\"", "sh"].map(str::to_owned);
         let this = Self::launch(&[&gate[..], command].concat(), prepare, || (), true)?;

@@ -55,9 +55,17 @@ pub(super) fn find(name: &str) -> Option<PathBuf> {
     files(name).into_iter().next()
 }
 
-/// Whether a command has a file that this user may execute. Its format can still be one that is not executed.
-pub(super) fn is_executable(name: &str) -> bool {
-    files(name).iter().any(|file| file.is_file() && access(file, Access::EXEC_OK).is_ok())
+/// Whether a command has a file that this user may execute: the error is that of execvp(3). The format of the file
+/// can still be one that is not executed.
+pub(super) fn check(name: &str) -> io::Result<()> {
+    let files = files(name);
+    if files.iter().any(|file| file.is_file() && access(file, Access::EXEC_OK).is_ok()) {
+        return Ok(());
+    }
+    Err(match files.iter().any(|file| file.exists()) {
+        true => rustix::io::Errno::ACCESS.into(),
+        false => io::ErrorKind::NotFound.into(),
+    })
 }
 
 /// The files that a command can be: execvp(3) executes the first one that it may.
