@@ -251,6 +251,23 @@ fn a_command_that_may_not_be_executed_leaves_the_recording_before() {
     assert_eq!(std::fs::read_to_string(dir.path().join("out")).unwrap(), "old");
 }
 
+/// Only the kernel knows, when the recording has begun.
+#[test]
+fn a_command_without_an_interpreter_leaves_the_recording_before() {
+    if !can("perf events of own processes", is_able() || users_may_count()) {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("out"), "old").unwrap();
+    testkit::program::script(dir.path().join("script"), "#!/nonexistent/interpreter\n");
+    let record = ["perf", "record", "-o", "out", "-e", "{cpu-clock,page-faults}:S", "./script"];
+    let ran = run_in(dir.path(), &record);
+    let ended = "triscope: the command ended with exit status: ";
+    assert!(matches!(ran.code, Some(126 | 127)) && ran.stderr.contains(ended), "{}", ran.stderr);
+    assert_eq!(crate::support::names(dir.path()), ["out", "script"]);
+    assert_eq!(std::fs::read_to_string(dir.path().join("out")).unwrap(), "old");
+}
+
 /// By the default of `execvp(3)`. Where this user may not record, that is the error.
 #[test]
 fn a_command_is_found_without_a_search_path() {

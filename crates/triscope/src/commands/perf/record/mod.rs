@@ -198,11 +198,13 @@ pub(crate) fn run(args: &Args) -> Result {
     if is_stopped {
         watch.resume()?;
     }
-    // From now on, what was written can be read, however the program ends.
-    output.keep();
-    let recorded = record(args, set, writers, recording, &mut watch);
+    let recorded = record(args, set, writers, recording, &output, &mut watch);
     let recorded = recorded.map_err(|failure| output.with_kept(failure));
     let (stats, bytes) = watch.see_out(recorded)?;
+    if is_stopped && stats.rings.records == 0 {
+        // Not even the record of its execve(2): the shell in its place could not execute it, and has printed why.
+        return watch.outcome();
+    }
     let name = output.name();
     output.complete()?;
     report(&name, &stats, bytes, user_only);
@@ -230,12 +232,14 @@ fn check_filter(groups: &[EventGroup]) -> Result {
     }
 }
 
-/// Records until the end. Returns the statistics, and the number of bytes.
+/// Records until the end. From the first record on, what was written can be read, however the program ends. Returns
+/// the statistics, and the number of bytes.
 fn record(
     args: &Args,
     mut set: RingSet,
     writers: Vec<SetEvent>,
     mut recording: Recording,
+    output: &OutputFile,
     watch: &mut Watch,
 ) -> Result<(SetStats, u64)> {
     let realtime = args.realtime.map(RealtimeThread::begin).transpose().map_err(failure)?;
@@ -244,7 +248,10 @@ fn record(
         let _ = set_time_slice(SLICE);
     }
     let round = |set: &mut RingSet, recording: &mut Recording| {
-        let bytes = set.read_chunks(|chunk| recording.chunk(&chunk))?;
+        let bytes = set.read_chunks(|chunk| {
+            output.keep();
+            recording.chunk(&chunk)
+        })?;
         recording.finish_round()?;
         Ok::<u64, Failure>(bytes)
     };
