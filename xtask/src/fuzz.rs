@@ -174,6 +174,17 @@ fn sources(target: &str) -> Result<Vec<(PathBuf, &'static [u8])>> {
 /// Descriptions and expected output beside fixtures, which are in none of their formats.
 const TEXTS: [&str; 4] = ["c", "md", "tsv", "txt"];
 
+/// The part of a fixture that a target reads, if there is one.
+fn part<'a>(target: &str, bytes: &'a [u8]) -> Option<&'a [u8]> {
+    /// The begin of the formats of tracepoints, which are a section of a recording.
+    const TRACING: &[u8] = b"\x17\x08\x44tracing";
+    if target != "perf_data_tracing" {
+        return Some(bytes);
+    }
+    let at = bytes.windows(TRACING.len()).position(|part| part == TRACING)?;
+    bytes.get(at..)
+}
+
 /// The fixtures that are seeds of a target, by name.
 fn seeds(target: &str) -> Result<Vec<(String, Vec<u8>)>> {
     let mut seeds = Vec::new();
@@ -192,9 +203,9 @@ fn seeds(target: &str) -> Result<Vec<(String, Vec<u8>)>> {
                 GzDecoder::new(&bytes[..]).read_to_end(&mut unpacked)?;
                 bytes = unpacked;
             }
-            if bytes.len() <= MAX_SEED {
+            if let Some(part) = part(target, &bytes).filter(|part| part.len() <= MAX_SEED) {
                 let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
-                seeds.push((format!("seed-{name}"), [first, &bytes[..]].concat()));
+                seeds.push((format!("seed-{name}"), [first, part].concat()));
             }
         }
     }
@@ -238,6 +249,10 @@ mod tests {
         }
         let go = seeds("timeline_sources").unwrap();
         assert!(go.iter().any(|(_, bytes)| bytes.starts_with(b"\0go 1.2")));
+        let heaps = seeds("nettrace_gcdump").unwrap();
+        assert!(heaps.iter().any(|(_, bytes)| bytes[4..].starts_with(b"!FastSerialization.1")));
+        let formats = seeds("perf_data_tracing").unwrap();
+        assert!(formats.iter().all(|(_, bytes)| bytes[3..].starts_with(b"tracing")));
         let text = seeds("gotrace_text").unwrap();
         assert!(text.iter().any(|(name, _)| name == "seed-kinds.trace.txt"));
     }

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
+use crate::common;
 use nettrace::Reader;
 use nettrace::analysis::{HeapNode, HeapSnapshot};
 use nettrace::gcdump::{DumpInfo, GcDumpErrorKind, HeapGraph, difference};
@@ -270,6 +271,17 @@ fn written_dumps_are_read() {
     assert_eq!(again.totals(), graph.totals());
     assert_eq!(again.paths_to("System.String", 9), graph.paths_to("System.String", 9));
     assert_eq!(again.reference_count(), graph.reference_count());
+}
+
+/// That of the fixtures, with which the fuzzer begins.
+#[test]
+fn a_dump_in_a_file_is_written_again_as_it_is() {
+    let bytes = std::fs::read(common::data().join("heap.gcdump")).unwrap();
+    let graph = HeapGraph::parse(&bytes).unwrap();
+    assert_eq!((graph.object_count(), graph.total_size(), graph.reference_count()), (3, 86, 6));
+    let mut again = Vec::new();
+    graph.write(&mut again).unwrap();
+    assert_eq!(again, bytes);
 }
 
 /// A file has sizes of 31 bits.
