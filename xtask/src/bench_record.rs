@@ -97,11 +97,8 @@ pub(crate) fn task(args: &[String]) -> Result {
     let triscope = run::artifact(&mut build, "triscope")?;
     let load = Load::start(options.pairs)?;
     let subject = load.0.first().map_or(1, Child::id).to_string();
-    let dir = std::env::temp_dir().join(format!("bench-record-{}", std::process::id()));
-    fs::create_dir_all(&dir)?;
-    let result = measure(&options, &triscope, &subject, &dir);
-    fs::remove_dir_all(&dir)?;
-    result
+    let dir = tempfile::tempdir()?;
+    measure(&options, &triscope, &subject, dir.path())
 }
 
 fn measure(options: &Options, triscope: &Path, subject: &str, dir: &Path) -> Result {
