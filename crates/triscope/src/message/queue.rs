@@ -217,7 +217,7 @@ mod tests {
         assert_eq!(read.recv().unwrap(), missing);
         print(LINES + 10);
         number(LINES + 10);
-        assert!(queue.flush(END));
+        assert!(queue.flush(Duration::from_secs(600)));
         assert_eq!(queue.lock().stalled, Duration::ZERO, "the next one can wait again");
     }
 

@@ -147,10 +147,16 @@ impl Download {
     /// Asks for a trace of at most `limit`. It is on the file system of `dir`: the directory of temporary files can be a
     /// part of the memory.
     pub(crate) fn start(listening: Listening, limit: Duration, dir: &Path) -> Self {
+        Self::start_within(TIMEOUT, listening, limit, dir)
+    }
+
+    /// As [`start`](Self::start), with another [`TIMEOUT`].
+    fn start_within(timeout: Duration, listening: Listening, limit: Duration, dir: &Path) -> Self {
         let (address, request) = (listening.address, Closing(Arc::default()));
         let shared = Closing(Arc::clone(&request.0));
         let dir = dir.to_owned();
-        let thread = threads::start(move || shared.0.download(address, limit, Target::new(dir)?));
+        let thread =
+            threads::start(move || shared.0.download(address, limit, timeout, Target::new(dir)?));
         Self { listening, request, thread }
     }
 
@@ -306,11 +312,17 @@ impl Request {
     }
 
     /// Requests a trace of at most `limit`, and receives it into `file`, until its end, a time limit or an error: that of
-    /// the file is printed at once.
-    fn download(&self, address: SocketAddr, limit: Duration, target: Target) -> io::Result<File> {
+    /// the file is printed at once. `timeout` is that of [`TIMEOUT`].
+    fn download(
+        &self,
+        address: SocketAddr,
+        limit: Duration,
+        timeout: Duration,
+        target: Target,
+    ) -> io::Result<File> {
         let Target { mut file, dir } = target;
-        let mut body = self.send(address, limit, TIMEOUT)?;
-        body.each(Some(TIMEOUT))?;
+        let mut body = self.send(address, limit, timeout)?;
+        body.each(Some(timeout))?;
         let (mut chunk, mut length) = (vec![0; CHUNK], 0);
         loop {
             let read = match self.has_ended_for(REST) {
@@ -333,7 +345,7 @@ impl Request {
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 // Data comes when the program has some. After the end, it has a time limit.
-                Err(error) if is_timeout(&error) && !self.has_ended_for(TIMEOUT) => {}
+                Err(error) if is_timeout(&error) && !self.has_ended_for(timeout) => {}
                 Err(error) if length == 0 => return Err(error),
                 // A program that ends closes the connection in one way or another.
                 Err(_) => return Ok(file),
@@ -360,7 +372,8 @@ mod tests {
     use std::os::unix::fs::MetadataExt;
 
     fn download(listening: Listening, limit: Duration) -> Download {
-        Download::start(listening, limit, &std::env::temp_dir())
+        // A loaded machine is slow.
+        Download::start_within(LIMIT, listening, limit, &std::env::temp_dir())
     }
 
     #[test]
@@ -529,7 +542,7 @@ mod tests {
         let request = Closing(Arc::default());
         let shared = Closing(Arc::clone(&request.0));
         let target = Target { file: full, dir: PathBuf::new() };
-        let thread = std::thread::spawn(move || shared.0.download(address, LIMIT, target));
+        let thread = std::thread::spawn(move || shared.0.download(address, LIMIT, LIMIT, target));
         // The request is still there, as that of a recording.
         ended.recv_timeout(LIMIT).unwrap();
         thread.join().unwrap().unwrap();

@@ -307,6 +307,18 @@ impl Pull {
     pub(super) fn start(
         listening: Listening,
         dir: impl Into<Place>,
+        of: (u32, &str),
+        triggers: &[GoTrigger],
+        outbox: &Outbox,
+    ) -> crate::failure::Result<Self> {
+        Self::start_within(HEADERS, listening, dir, of, triggers, outbox)
+    }
+
+    /// As [`start`](Self::start), with this time limit for a connection and the headers of the reply.
+    fn start_within(
+        headers: Duration,
+        listening: Listening,
+        dir: impl Into<Place>,
         (pid, name): (u32, &str),
         triggers: &[GoTrigger],
         outbox: &Outbox,
@@ -317,7 +329,7 @@ impl Pull {
         let (name, outbox) = (name.to_owned(), outbox.clone());
         let (to, asked, triggers) = (Arc::clone(&shared), Arc::clone(&request), triggers.to_vec());
         let thread = threads::start("a Go trace", move || {
-            let body = asked.send(address, LONG, HEADERS).and_then(|mut body| {
+            let body = asked.send(address, LONG, headers).and_then(|mut body| {
                 // From now on data comes when the program has some.
                 body.each(None)?;
                 Ok(body)

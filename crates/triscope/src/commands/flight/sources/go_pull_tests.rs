@@ -28,6 +28,12 @@ pub(in super::super) fn server<T: Send + 'static>(
     (address, thread)
 }
 
+/// The trace of the server at this address. It has a minute for its answer: a loaded machine is slow.
+pub(in super::super) fn pull(address: SocketAddr, dir: &Path, pid: u32, outbox: &Outbox) -> Pull {
+    let headers = Duration::from_secs(60);
+    Pull::start_within(headers, Listening::at(address), dir, (pid, "x"), &[], outbox).unwrap()
+}
+
 /// A generation without events: the frequency of the clock, which counts nanoseconds, and empty tables.
 fn generation(number: u64, time: u64) -> Vec<u8> {
     const BATCH: u64 = 1;
@@ -82,7 +88,7 @@ fn a_program_that_does_not_answer_keeps_nobody_waiting() {
         serve(stream)
     });
     // It does not wait for the answer.
-    let pull = Pull::start(Listening::at(address), dir.path(), (1, "x"), &[], &outbox).unwrap();
+    let pull = pull(address, dir.path(), 1, &outbox);
     assert!(!pull.is_accepted() && !pull.has_ended());
     answer.send(()).unwrap();
     until("a generation", || pull.shared().last().is_some());
@@ -128,7 +134,7 @@ fn only_a_server_that_will_not_send_its_trace_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let (_inbox, outbox) = inbox::new().unwrap();
         let (address, server) = server(|mut stream| stream.write_all(reply.as_bytes()).unwrap());
-        let pull = Pull::start(Listening::at(address), dir.path(), (1, "x"), &[], &outbox).unwrap();
+        let pull = pull(address, dir.path(), 1, &outbox);
         until("the end", || pull.has_ended());
         assert!(!pull.is_accepted(), "{reply}");
         assert_eq!(pull.shared().is_refused(), is_refused, "{reply}");
@@ -162,7 +168,7 @@ fn a_trace_that_cannot_be_read_any_more_has_a_failure() {
             // The reader ends within it.
             let _ = (0..times).try_for_each(|_| stream.write_all(&rest));
         });
-        let pull = Pull::start(Listening::at(address), dir.path(), (1, "x"), &[], &outbox).unwrap();
+        let pull = pull(address, dir.path(), 1, &outbox);
         until("the end", || pull.has_ended());
         assert!(pull.is_accepted());
         let failure = pull.shared().failure();
@@ -185,7 +191,7 @@ fn the_last_generation_of_a_program_that_was_killed_is_there() {
     let (address, server) = server(move |mut stream| {
         stream.write_all(&[head.as_bytes(), &trace, b"\r\n"].concat()).unwrap();
     });
-    let pull = Pull::start(Listening::at(address), dir.path(), (1, "x"), &[], &outbox).unwrap();
+    let pull = pull(address, dir.path(), 1, &outbox);
     until("the end", || pull.has_ended());
     assert_eq!(pull.shared().failure(), None);
     assert!(pull.is_accepted() && pull.shared().last().is_some());
@@ -302,7 +308,7 @@ fn a_trace_that_cannot_be_written_is_closed() {
     let dir = tempfile::tempdir().unwrap();
     let (_inbox, outbox) = inbox::new().unwrap();
     let (address, server) = server(serve);
-    let pull = Pull::start(Listening::at(address), dir.path(), (1, "x"), &[], &outbox).unwrap();
+    let pull = pull(address, dir.path(), 1, &outbox);
     until("a generation", || pull.shared().last().is_some());
     // As a disk that hangs would: the thread writes when it is looked at.
     until("a thread that writes", || {

@@ -1,4 +1,4 @@
-use super::super::go_pull::tests::{serve, server};
+use super::super::go_pull::tests::{pull, serve, server};
 use super::*;
 use crate::commands::flight::inbox;
 use crate::io::test_data;
@@ -29,8 +29,7 @@ fn all_sessions_of_a_process_are_in_a_dump() {
         let mut programs = Programs::new(dir.path(), Vec::new(), &outbox);
         let session = || {
             let (address, server) = server(serve);
-            let pull =
-                Pull::start(Listening::at(address), dir.path(), (PID, "x"), &[], &outbox).unwrap();
+            let pull = pull(address, dir.path(), PID, &outbox);
             until("a generation", || pull.shared().last().is_some());
             (pull, server)
         };
@@ -83,7 +82,7 @@ fn the_connection_of_a_process_that_has_ended_is_closed() {
     let (_inbox, outbox) = inbox::new().unwrap();
     let (address, server) = server(serve);
     let mut programs = Programs::new(dir.path(), Vec::new(), &outbox);
-    let pull = Pull::start(Listening::at(address), dir.path(), (PID, "x"), &[], &outbox).unwrap();
+    let pull = pull(address, dir.path(), PID, &outbox);
     until("a generation", || pull.shared().last().is_some());
     programs.processes.insert(PID, process(Some(pull)));
     assert_eq!(programs.recorded(), 1);
@@ -147,7 +146,7 @@ fn flight_recorders_in_memory_have_a_time_limit() {
     let (_inbox, outbox) = inbox::new().unwrap();
     let mut programs = Programs::new(dir.path(), Vec::new(), &outbox);
     let (address, server) = server(serve);
-    let pull = Pull::start(Listening::at(address), dir.path(), (PID, "x"), &[], &outbox).unwrap();
+    let pull = pull(address, dir.path(), PID, &outbox);
     until("a generation", || pull.shared().last().is_some());
     programs.processes.insert(PID, process(Some(pull)));
     let silent = [PID - 2, PID - 1];
