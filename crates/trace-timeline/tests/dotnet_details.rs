@@ -660,7 +660,9 @@ fn spans_of_a_thread_end_where_it_lost_events() {
     let (tables, events) = read(&bytes);
     let kinds = [SpanKind::LockWait, SpanKind::Jit, SpanKind::StopTheWorld];
     let found = spans(&events);
-    let lossy: Vec<_> = kinds.iter().map(|kind| (*kind, 100, Some(300))).collect();
+    // A wait is not known to last longer than the events before the loss.
+    let end = |kind: SpanKind| if kind == SpanKind::LockWait { 100 } else { 300 };
+    let lossy: Vec<_> = kinds.iter().map(|kind| (*kind, 100, Some(end(*kind)))).collect();
     let intact: Vec<_> = kinds.iter().map(|kind| (*kind, 110, None)).collect();
     assert_eq!(found, [lossy, intact].concat());
     let pid = |entity| tables.entities.get(entity).unwrap().number;
@@ -685,6 +687,15 @@ fn spans_of_a_thread_end_where_it_lost_events() {
         .collect();
     let [(thread, State::Running)] = running[..] else { panic!("{running:?}") };
     assert_eq!(tables.entities.get(thread).unwrap().number, 5);
+    let states = events.iter().filter_map(|event| match event.kind {
+        EventKind::State { entity, state, .. } if entity == thread => {
+            Some((event.time.nanos(), state))
+        }
+        _ => None,
+    });
+    let (running, waiting) = ((100, State::Running), (100, State::Waiting));
+    let expected = [running, waiting, (100, State::Unknown), (300, State::Running)];
+    assert_eq!(states.collect::<Vec<_>>(), expected);
     // How long the suspension and the compilation lasted is not known.
     let process = tables.entities.get(thread).unwrap().parent.unwrap();
     let (mut correlator, mut report) = (Correlator::new(), Report::new());

@@ -244,12 +244,17 @@ impl Open {
 }
 
 /// Lost events of a thread.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 struct Gap {
     /// Process and thread; `None` if the thread is not known.
     thread: Option<(u64, u64)>,
+    /// The last event before them, until a later event of any thread comes. `None` without one: the thread did not
+    /// wait.
+    after: Option<Timestamp>,
     /// The first event after them.
     before: Timestamp,
+    /// The threads that waited after the last event before them.
+    waited: Vec<EntityId>,
 }
 
 /// Maximum number of losses that wait for their time. A thread has few within the events that are
@@ -451,7 +456,7 @@ impl DotnetSource {
         let (since, before) = (lost.after.map(time), time(lost.before));
         let last = self.stats.last;
         if last.is_some() || self.gaps.len() < MAX_GAPS {
-            self.gaps.push(Gap { thread, before });
+            self.gaps.push(Gap { thread, after: since, before, waited: Vec::new() });
         }
         let why = format!("the buffers of thread {} were full", lost.capture_thread);
         let Some(at) = last else { return self.lost_early(why, since, Some(lost.count)) };
@@ -466,13 +471,62 @@ impl DotnetSource {
         let is_full = self.gaps.len() >= MAX_GAPS;
         while let Some(index) = self.gaps.iter().position(|gap| is_full || gap.before <= push.at) {
             let gap = self.gaps.swap_remove(index);
-            self.close_gap(gap, push);
+            self.close_gap(&gap, push);
         }
     }
 
-    fn close_gap(&mut self, gap: Gap, push: &mut Pusher<'_>) {
-        let lossy = gap.thread.map(|thread| self.threads.get(&thread).copied().flatten());
-        let is_lossy = |thread: EntityId| lossy.is_none_or(|lossy| lossy == Some(thread));
+    /// Ends the waits of threads that lose events after the last event so far: their ends may be among those, and
+    /// what the threads do is not known up to the end of the gap.
+    fn open_gaps(&mut self, next: Timestamp, push: &mut Pusher<'_>) {
+        for index in 0..self.gaps.len() {
+            let Some(gap) = self.gaps.get_mut(index) else { return };
+            if gap.after.take_if(|after| *after < next).is_none() {
+                continue;
+            }
+            let (thread, before) = (gap.thread, gap.before);
+            let waited = self.end_waits(thread, before, push);
+            if let Some(gap) = self.gaps.get_mut(index) {
+                gap.waited = waited;
+            }
+        }
+    }
+
+    /// Ends the waits of a thread, or of all, that began before this time. Returns the threads that waited, in order.
+    fn end_waits(
+        &mut self,
+        thread: Option<(u64, u64)>,
+        before: Timestamp,
+        push: &mut Pusher<'_>,
+    ) -> Vec<EntityId> {
+        let is_lossy = self.lossy(thread);
+        let waits = self.open.iter().filter_map(|(key, (span, start))| {
+            let thread = match *key {
+                Open::LockWait(thread) | Open::HandleWait(thread) => thread,
+                Open::Task(thread, depth) if self.tasks.waits_at(thread, depth) => thread,
+                _ => return None,
+            };
+            (*start < before && is_lossy(thread)).then_some((*span, *key, thread))
+        });
+        let mut waits: Vec<(SpanId, Open, EntityId)> = waits.collect();
+        // The order of a map is not deterministic.
+        waits.sort_unstable_by_key(|(span, ..)| *span);
+        // The loss can be that of another thread: what a thread waits for stays known, as its end can follow.
+        waits.iter().for_each(|(_, key, _)| self.cut_span(*key, push));
+        let mut waited: Vec<EntityId> = waits.into_iter().map(|(.., thread)| thread).collect();
+        waited.sort_unstable();
+        waited.dedup();
+        waited.iter().for_each(|thread| push.unknown(*thread));
+        waited
+    }
+
+    /// Whether a thread may have lost events of this one, or of an unknown one.
+    fn lossy(&self, thread: Option<(u64, u64)>) -> impl Fn(EntityId) -> bool + Copy + use<> {
+        let lossy = thread.map(|thread| self.threads.get(&thread).copied().flatten());
+        move |thread: EntityId| lossy.is_none_or(|lossy| lossy == Some(thread))
+    }
+
+    fn close_gap(&mut self, gap: &Gap, push: &mut Pusher<'_>) {
+        let is_lossy = self.lossy(gap.thread);
         // Any thread can end an operation.
         let may_end =
             |key: Open| matches!(key, Open::Operation(..)) || key.thread().is_some_and(is_lossy);
@@ -483,6 +537,7 @@ impl DotnetSource {
         for (thread, depth) in self.tasks.before(gap.before, is_lossy) {
             self.unwind(thread, depth, push);
         }
+        gap.waited.iter().for_each(|thread| self.resume(*thread, push));
     }
 
     /// Ends what was queued before this time: any thread can take it. An object is often queued again, and
@@ -531,7 +586,11 @@ impl DotnetSource {
     fn event(&mut self, event: &NetEvent<'_>, tables: &mut Tables, out: &mut Vec<Event>) {
         let at = event.time().saturating_add_nanos(self.offset);
         // A stream that is not sorted stays in order.
-        let at = self.stats.last.map_or(at, |last| last.max(at));
+        let last = self.stats.last;
+        let at = last.map_or(at, |last| last.max(at));
+        if let Some(last) = last.filter(|_| !self.gaps.is_empty()) {
+            self.open_gaps(at, &mut Pusher { at: last, tables: &mut *tables, out: &mut *out });
+        }
         self.stats.first.get_or_insert(at);
         self.stats.last = Some(at);
         self.stats.events += 1;
@@ -680,6 +739,9 @@ impl DotnetSource {
         let Some(ended) = self.threads.remove(&key).flatten() else { return };
         if self.open_threads.contains_key(&ended) {
             self.cut_all(|key, _| key.thread() == Some(ended), push);
+        }
+        for gap in &mut self.gaps {
+            gap.waited.retain(|thread| *thread != ended);
         }
         // Not all parts have spans.
         self.unwind(ended, 0, push);

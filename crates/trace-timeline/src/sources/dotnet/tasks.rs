@@ -147,6 +147,11 @@ impl Tasks {
         self.frames(thread).last().is_some_and(|frame| frame.part == Part::Wait)
     }
 
+    /// Whether a thread waits for a task in its innermost part, which has this depth.
+    pub(super) fn waits_at(&self, thread: EntityId, depth: usize) -> bool {
+        self.is_waiting(thread) && self.frames(thread).len() == depth + 1
+    }
+
     /// The threads that wait for a task, in order.
     pub(super) fn waiting(&self) -> Vec<EntityId> {
         let threads = self.frames.keys().copied().filter(|thread| self.is_waiting(*thread));
