@@ -303,9 +303,12 @@ proptest! {
         // intervals. So does a thread that leaves another CPU than it had.
         let is_certain = |step: &&Step| !matches!(step, Step::Lost { .. });
         let mut certain: Vec<Step> = steps.iter().filter(is_certain).cloned().collect();
-        let mut running = [None; 2];
+        let mut running: [Option<usize>; 2] = [None; 2];
         for step in &mut certain {
             if let Step::Switch { cpu, prev, next, .. } = step {
+                *next = next.map(|next| next % 4);
+                // It is on one CPU.
+                running[(*cpu + 1) % 2].take_if(|other| Some(*other) == *next);
                 *prev = std::mem::replace(&mut running[*cpu % 2], *next);
             }
         }

@@ -687,8 +687,11 @@ impl Correlator {
             }
         }
         if let Some(next) = next.thread() {
-            if self.place(next).is_woken() {
+            let before = self.place(next);
+            if before.is_woken() {
                 self.end_wait(next, cpu_id, at, out);
+            } else if before.is_on_cpu() && !before.is_on(cpu_id) {
+                self.left_unseen(next, at, out);
             }
             self.move_thread(next, Place::new(Kind::OnCpu, Some(cpu_id)), at, out);
         }
@@ -717,7 +720,21 @@ impl Correlator {
         // Without a gap it can have come at any time, as before the first record of the CPU.
         let since = gap.unwrap_or(Timestamp::from_nanos(i64::MIN));
         if let Some(prev) = prev.filter(|prev| !self.place(*prev).is_on(cpu)) {
+            self.left_unseen(prev, at, out);
             self.doubt(prev, since, at, out);
+        }
+    }
+
+    /// A thread has another CPU by now than the one where it was seen last, if that was one. What executes there is
+    /// not known.
+    #[cold]
+    fn left_unseen(&mut self, thread: EntityId, at: Timestamp, out: &mut (impl Out + ?Sized)) {
+        let place = self.place(thread);
+        let Some(cpu_id) = place.cpu().filter(|_| place.is_on_cpu()) else { return };
+        let Some(cpu) = self.cpus.get_mut(cpu_id.key()) else { return };
+        if cpu.now.running == Running::of(thread) {
+            cpu.occupy(Running::UNKNOWN, at);
+            self.refresh_queue(cpu_id, at, out);
         }
     }
 

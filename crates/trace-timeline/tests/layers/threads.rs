@@ -168,6 +168,33 @@ fn an_unreported_switch_does_not_disturb_a_thread_that_has_another_cpu() {
     assert_eq!(found, [(50, Kernel::OnCpu { cpu }), (90, Kernel::OnCpu { cpu: second })]);
 }
 
+/// No record says that it left the first one.
+#[test]
+fn a_thread_that_is_seen_on_another_cpu_does_not_occupy_the_one_before() {
+    for is_leaving in [false, true] {
+        let mut go = go();
+        let [cpu, second] = go.cpus;
+        let [waiting, idle] = go.threads;
+        let w = &mut go.world;
+        w.at(10).switch(cpu, Some(waiting), ThreadState::Preempted, Some(go.other));
+        w.at(20).switch(second, Some(idle), ThreadState::Sleeping, None);
+        let moved = Some(go.other);
+        let (prev, next) = if is_leaving { (moved, None) } else { (None, moved) };
+        let left = if is_leaving { ThreadState::Sleeping } else { ThreadState::Unknown };
+        w.at(50).switch(second, prev, left, next);
+        w.at(90).switch(cpu, None, ThreadState::Unknown, Some(waiting));
+        let found: Vec<_> =
+            go.world.intervals(waiting).iter().map(|i| (i.end.nanos(), i.kernel)).collect();
+        let waits = |occupant| Kernel::Runnable { cpu: Some(cpu), occupant, is_preempted: true };
+        let expected = [
+            (10, Kernel::OnCpu { cpu }),
+            (50, waits(Occupant::Thread(go.other))),
+            (90, waits(Occupant::Unknown)),
+        ];
+        assert_eq!(found, expected);
+    }
+}
+
 /// A thread runs although no record switched it in: what it did since the last record of its CPU is
 /// unknown, and from then on it is on the CPU.
 #[test]
