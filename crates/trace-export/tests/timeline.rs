@@ -662,6 +662,27 @@ fn open_spans_of_one_thread_are_limited() {
     assert!((256..20 * COUNT).contains(&begins), "{begins}");
 }
 
+/// The end of the span was lost, which a later event shows.
+#[test]
+fn a_span_that_is_cut_after_the_end_of_its_goroutine_does_not_begin_it_again() {
+    let mut w = World { now: 0, ..World::default() };
+    let process = w.entity(EntityKind::Process, 1, "shop", None);
+    let entity = w.entity(EntityKind::Goroutine, 7, "main.worker", Some(process));
+    w.state(entity, State::Waiting, None, "");
+    let (span, name) = (w.tables.new_span(), w.tables.text(b"mark assist"));
+    let (kind, by, of, stack) = (SpanKind::GcAssist, None, None, None);
+    w.push(EventKind::Begin { span, entity, kind, name, by, of, stack });
+    w.now = 10;
+    w.push(EventKind::End { entity });
+    w.now = 20;
+    w.push(EventKind::Finish { span, by: None, is_cut: true });
+    let begins = |events: &[Event]| {
+        let items = chrome(events, &w.tables);
+        items.iter().filter(|item| item["ph"] == "B").count()
+    };
+    assert_eq!(begins(&w.events), begins(&w.events[..w.events.len() - 1]));
+}
+
 /// Types of tasks above the limit share lanes. Those below it keep theirs.
 #[test]
 fn types_of_tasks_keep_their_lanes_above_the_limit() {

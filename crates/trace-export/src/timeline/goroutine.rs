@@ -12,7 +12,7 @@ use hashbrown::HashMap;
 use std::io;
 use trace_common::{IdMap, Timestamp};
 use trace_timeline::{
-    EntityId, EntityKind, FlowKind, Interval, Kernel, Occupant, ResolvedFlow, SpanId, State,
+    EntityId, EntityKind, FlowKind, Interval, Kernel, Occupant, ResolvedFlow, SpanId, State, Tables,
 };
 
 #[derive(Debug, Default)]
@@ -421,6 +421,12 @@ impl Drawing {
             },
             Place::Pending(_) => Ok(()),
         }
+    }
+
+    /// Whether this is a goroutine that has ended, or that was not drawn so far.
+    pub(super) fn is_over(&self, id: EntityId, tables: &Tables) -> bool {
+        let is_goroutine = tables.entities.kind(id) == Some(EntityKind::Goroutine);
+        is_goroutine && !self.goroutines.all.contains(key(id))
     }
 
     /// The lane of a goroutine, if it has one. Its slice begins now, if it is new.

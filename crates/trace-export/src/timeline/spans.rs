@@ -196,6 +196,8 @@ impl Drawing {
                 }
                 cx.sink.end(at, track, &args)
             }
+            // It has ended with the goroutine, which is not to be drawn again.
+            Some(Open::Inner(entity)) if self.is_over(entity, cx.tables) => Ok(()),
             Some(Open::Inner(entity)) => {
                 if let Some((track, nest)) = self.inner(entity, cx)? {
                     nest.end(span, at, track, &args, cx.sink)?;
