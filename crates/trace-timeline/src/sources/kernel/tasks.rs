@@ -310,7 +310,9 @@ impl KernelSource {
         let at = push.at;
         let id = push.tables.entities.shared(EntityKind::Thread, thread.number)?;
         let known = push.tables.entities.get_mut(id)?;
-        if !is_same(known, thread.start, at) {
+        // The end of one of another process can be in neither recording, or follow.
+        let is_of_other = known.parent.zip(thread.parent).is_some_and(|(known, own)| known != own);
+        if is_of_other || !is_same(known, thread.start, at) {
             return None;
         }
         known.start = known.start.or(thread.start);

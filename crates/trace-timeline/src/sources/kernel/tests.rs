@@ -130,6 +130,30 @@ fn recordings_share_cpus_processes_and_threads() {
     assert_eq!(run.tables.entities.len(), before + 2, "a process and a thread");
 }
 
+/// Its id is used again between the two.
+#[test]
+fn a_thread_of_another_process_in_another_recording_is_another_one() {
+    let listed = |pid, tid| Record::Thread { pid, tid, parent: None, comm: b"x", is_new: false };
+    let mut run = Run::new();
+    run.push(1_000, listed(7, 8));
+    let first = run.tables.entities.thread(8).unwrap();
+    let (mut later, mut events) = (KernelSource::new(), Vec::new());
+    later.push(at(9_000_000), &listed(9, 8), &mut run.tables, &mut events);
+    let second = run.tables.entities.thread(8).unwrap();
+    let process_of = |thread| {
+        let entities = &run.tables.entities;
+        entities.process_of(thread).and_then(|id| entities.get(id)).map(|process| process.number)
+    };
+    assert_eq!([first, second].map(process_of), [Some(7), Some(9)]);
+    // The first one is still read.
+    let last = run.push(2_000, switch(0, 0, 8)).last().copied();
+    let next = last.and_then(|event| match event.kind {
+        EventKind::Switch { next, .. } => next,
+        _ => None,
+    });
+    assert_eq!(next, Some(first));
+}
+
 #[test]
 fn a_missing_switch_is_a_loss_since_the_last_record() {
     let mut run = Run::new();
