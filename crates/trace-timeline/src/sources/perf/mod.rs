@@ -375,6 +375,9 @@ impl PerfSource {
             return;
         };
         let at = self.time(at, tables, out);
+        if let Record::Comm { tid: 1.., by_exec: false, .. } = record {
+            self.join(entry, at, tables, out);
+        }
         let record = match record {
             // Without switches, no state of a thread depends on what was lost.
             Record::Lost { cpu, count } if !self.kernel.has_switches() => {
@@ -387,6 +390,22 @@ impl PerfSource {
             }
         };
         self.kernel.push(at, &record, tables, out);
+    }
+
+    /// A record of a name says of which process its thread is: the record of its start may be missing.
+    ///
+    /// At an `execve(2)` the thread has become the main thread, whose process is known.
+    fn join(
+        &mut self,
+        entry: &Entry<'_>,
+        at: Timestamp,
+        tables: &mut Tables,
+        out: &mut Vec<Event>,
+    ) {
+        let Some(Ok(PerfRecord::Comm(known))) = entry.decode() else { return };
+        let (Some(pid), Some(tid)) = (id(known.pid), id(known.tid)) else { return };
+        let thread = Record::Thread { pid, tid, parent: None, comm: known.comm, is_new: false };
+        self.kernel.push(at, &thread, tables, out);
     }
 
     /// Pushes a record with the stack of this chain, which may not be complete.
@@ -861,6 +880,23 @@ mod tests {
         run.source = run.source.with_wake_ups_only();
         record(&mut run);
         assert_eq!(run.source.stats().samples, 5);
+    }
+
+    /// The record of its start is missing.
+    #[test]
+    fn a_thread_is_one_of_the_process_in_the_record_of_its_name() {
+        let mut run = Run::with([sched_switch()], features());
+        run.switch_of(10, 0, (0, 0), 8);
+        let name = u64::from(b'x');
+        run.push(PERF_RECORD_COMM, 0, &[7 | 8 << 32, name, 7 | 8 << 32, 20, 0, SWITCHES]);
+        let entities = &run.tables.entities;
+        let thread = entities.thread(8).unwrap();
+        let process = entities.process_of(thread).and_then(|id| entities.get(id));
+        assert_eq!(process.map(|process| process.number), Some(7));
+        let start = EventKind::Start { entity: thread };
+        let starts = run.events.iter().filter(|event| event.kind == start);
+        assert_eq!(starts.map(|event| event.time.nanos()).collect::<Vec<_>>(), [10, 20]);
+        assert_eq!(run.tables.get(entities.get(thread).unwrap().name), b"x");
     }
 
     /// What runs on the CPUs is not known afterwards, also without a switch.
