@@ -2,7 +2,7 @@
 
 use crate::event::{Event, EventKind};
 use crate::tables::Tables;
-use trace_common::{Merge, Timestamp};
+use trace_common::{Merge, Timestamp, Tournament};
 
 /// A cause of a failed [`Stream`].
 pub type Cause = Box<dyn std::error::Error + Send + Sync>;
@@ -69,6 +69,8 @@ impl<F: FnMut(&mut Tables, &mut Vec<Event>) -> Result<bool, Cause>> Stream for F
 #[derive(Default)]
 pub struct Streams<'a> {
     streams: Vec<One<'a>>,
+    /// Up to when each of them is known that has not ended: the one that is behind is read next.
+    reached: Tournament,
     merge: Option<Merge<EventKind>>,
     /// Events of a read.
     buffer: Vec<Event>,
@@ -91,9 +93,10 @@ struct One<'a> {
 }
 
 impl One<'_> {
-    /// All of its events up to this time are known.
+    /// All of its events up to this time are known: [`Timestamp::MIN`] if none are, and `None` at its end.
     fn reached(&self) -> Option<Timestamp> {
-        self.newest.max(self.start)
+        let reached = self.newest.max(self.start);
+        self.stream.as_ref().map(|_| reached.unwrap_or(Timestamp::MIN))
     }
 
     /// It was read: at an error it has ended.
@@ -138,7 +141,11 @@ impl<'a> Streams<'a> {
                 merge.push(number, event.time, event.kind);
             }
         }
-        self.streams.push(One { stream: Some(stream), newest: None, start });
+        let number = self.streams.len();
+        let one = One { stream: Some(stream), newest: None, start };
+        self.reached.grow(number + 1);
+        self.reached.set(number, one.reached());
+        self.streams.push(one);
     }
 
     /// The next event; `None` at the end of all streams.
@@ -178,19 +185,17 @@ impl<'a> Streams<'a> {
             return self.read_only(number, tables);
         }
         let merge = self.merge.get_or_insert_with(|| Merge::new(0));
-        let mut left = self.streams.iter().enumerate().filter(|(_, one)| one.stream.is_some());
-        if let (Some((number, _)), None, true) = (left.next(), left.next(), merge.is_empty()) {
-            return self.read_only(number, tables);
+        if merge.is_empty() {
+            let mut left = self.streams.iter().enumerate().filter(|(_, one)| one.stream.is_some());
+            if let (Some((number, _)), None) = (left.next(), left.next()) {
+                return self.read_only(number, tables);
+            }
         }
         loop {
-            let behind = self
-                .streams
-                .iter()
-                .enumerate()
-                .filter(|(_, one)| one.stream.is_some())
-                .min_by_key(|(_, one)| one.reached());
-            let watermark = behind.map_or(Some(Timestamp::MAX), |(_, one)| one.reached());
-            if let Some(merged) = watermark.and_then(|watermark| merge.pop(watermark)) {
+            let behind = self.reached.first();
+            let watermark = behind.map_or(Timestamp::MAX, |(_, reached)| reached);
+            let is_known = watermark > Timestamp::MIN;
+            if let Some(merged) = is_known.then(|| merge.pop(watermark)).flatten() {
                 self.late += u64::from(merged.late);
                 let at = merged.time.max(self.last.unwrap_or(merged.time));
                 self.last = Some(at);
@@ -205,7 +210,9 @@ impl<'a> Streams<'a> {
                 one.newest = one.newest.max(Some(event.time));
                 merge.push(number, event.time, event.kind);
             }
-            one.read(number, result)?;
+            let result = one.read(number, result);
+            self.reached.set(number, one.reached());
+            result?;
         }
     }
 
@@ -220,7 +227,9 @@ impl<'a> Streams<'a> {
             if let Some(last) = self.buffer.last() {
                 one.newest = one.newest.max(Some(last.time));
             }
-            one.read(number, result)?;
+            let result = one.read(number, result);
+            self.reached.set(number, one.reached());
+            result?;
             if self.advance_only() {
                 return Ok(true);
             }
@@ -238,6 +247,37 @@ mod tests {
     use super::*;
     use crate::entity::{Entity, EntityKind};
     use std::cell::RefCell;
+
+    /// Of events with the same time, that of the stream that was added first comes first.
+    #[test]
+    fn many_streams_are_merged_in_order() {
+        const STREAMS: i64 = 50;
+        let mut tables = Tables::new();
+        let at = Timestamp::from_nanos;
+        let (mut streams, mut expected) = (Streams::new(), Vec::new());
+        for number in 0..STREAMS {
+            let entity = tables.entity(Entity::new(EntityKind::Cpu, number)).unwrap();
+            // Some are empty, and most have times of others.
+            let times =
+                (0..number % 5).map(move |place| number * 7 % 10 + place * (1 + number % 3));
+            expected.extend(times.clone().map(|time| (time, entity)));
+            let mut rest = times;
+            streams.add(move |_: &mut Tables, out: &mut Vec<Event>| {
+                let Some(time) = rest.next() else { return Ok(false) };
+                out.push(Event { time: at(time), kind: EventKind::Start { entity } });
+                Ok(true)
+            });
+        }
+        // The identifiers of entities ascend, and the order of equal ones stays.
+        expected.sort();
+        let mut found = Vec::new();
+        while let Some(event) = streams.next_event(&mut tables).unwrap() {
+            let EventKind::Start { entity } = event.kind else { continue };
+            found.push((event.time.nanos(), entity));
+        }
+        assert_eq!(found, expected);
+        assert_eq!(streams.late(), 0);
+    }
 
     #[test]
     fn a_stream_is_not_read_before_the_others_have_come_to_its_start() {
