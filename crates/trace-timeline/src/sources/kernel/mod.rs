@@ -125,6 +125,8 @@ struct Thread {
     is_listed_only: bool,
     /// Whether its entity has ended with the exit.
     has_ended: bool,
+    /// The CPU where it was seen last. It can have left that one since.
+    cpu: Option<u32>,
 }
 
 impl KernelSource {

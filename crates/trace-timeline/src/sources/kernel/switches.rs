@@ -7,7 +7,7 @@ use crate::sources::pusher::Pusher;
 
 const IDLE: ThreadRef = ThreadRef::Tid(0);
 
-/// The most CPUs that Linux has. Higher numbers are those of damaged records: the exit of a thread looks at all CPUs.
+/// The most CPUs that Linux has. Higher numbers are those of damaged records.
 pub(super) const MAX_CPUS: u32 = 1 << 13;
 
 impl KernelSource {
@@ -28,6 +28,7 @@ impl KernelSource {
             Running::Unknown => {}
         }
         let entity = self.named(thread, push);
+        self.set_cpu(thread, Some(number));
         let Some(cpu) = self.cpu(number, push) else { return };
         cpu.running = Running::Thread(thread);
         push.event(EventKind::Switch {
@@ -79,6 +80,7 @@ impl KernelSource {
     /// A thread gets a CPU, and nothing is known of the one before.
     pub(super) fn get_cpu(&mut self, cpu: u32, tid: u32, push: &mut Pusher<'_>) {
         let next = self.thread(tid, push);
+        self.set_cpu(ThreadRef::Tid(tid), Some(cpu));
         let Some(cpu) = self.cpu(cpu, push) else { return };
         cpu.running = Running::tid(tid);
         cpu.last = push.at;
@@ -111,6 +113,12 @@ impl KernelSource {
         }
         let prev_entity = self.named(prev, push);
         let next_entity = next.and_then(|next| self.named(next, push));
+        if running != Running::Thread(prev) {
+            self.set_cpu(prev, None);
+        }
+        if let Some(next) = next {
+            self.set_cpu(next, Some(number));
+        }
         let Some(cpu) = self.cpu(number, push) else { return };
         cpu.running = next.map_or(Running::Unknown, Running::Thread);
         cpu.last = push.at;
@@ -124,6 +132,14 @@ impl KernelSource {
         });
         if let (ThreadState::Dead, ThreadRef::Tid(prev)) = (left, prev) {
             self.end(prev, push);
+        }
+    }
+
+    /// A thread is seen on this CPU, or leaves one. No record may say that it left the one before.
+    pub(super) fn set_cpu(&mut self, thread: ThreadRef, cpu: Option<u32>) {
+        let Some(tid) = thread.tid() else { return };
+        if let Some(thread) = self.threads.get_mut(tid.into()).and_then(Option::as_mut) {
+            thread.cpu = cpu;
         }
     }
 

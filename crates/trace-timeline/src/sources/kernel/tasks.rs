@@ -1,11 +1,10 @@
 //! Processes and their threads.
 
-use super::{DEFAULT_PRIO, KernelSource, ProcessAttributes, Running, Task, Thread, ThreadRef};
+use super::{Cpu, DEFAULT_PRIO, KernelSource, ProcessAttributes, Running, Task, Thread, ThreadRef};
 use crate::entity::{Attribute, Entity, EntityId, EntityKind};
 use crate::event::{EventKind, ThreadState};
 use crate::sources::pusher::Pusher;
 use crate::tables::{Tables, TextId};
-use hashbrown::HashSet;
 use trace_common::Timestamp;
 
 impl KernelSource {
@@ -68,8 +67,14 @@ impl KernelSource {
             self.living.entry(process).or_default().insert(tid);
         }
         let is_in_process = process.is_some();
-        let thread =
-            Thread { entity, exit: None, is_in_process, is_listed_only: false, has_ended: false };
+        let thread = Thread {
+            entity,
+            exit: None,
+            is_in_process,
+            is_listed_only: false,
+            has_ended: false,
+            cpu: None,
+        };
         *self.threads.insert(tid.into()) = Some(thread);
     }
 
@@ -356,18 +361,14 @@ impl KernelSource {
     /// it waits for can still be recorded.
     pub(super) fn end_exited(&mut self, push: &mut Pusher<'_>) {
         let Self { exiting, cpus, threads, .. } = self;
-        let running = cpus.ids().filter_map(|number| match cpus.get(number)?.as_ref()?.running {
-            Running::Thread(thread) => thread.tid(),
-            Running::Unknown => None,
-        });
-        let running: HashSet<u32> = running.collect();
         exiting.retain(|tid| {
-            if running.contains(tid) {
-                return true;
-            }
             let Some(thread) = threads.get_mut((*tid).into()).and_then(Option::as_mut) else {
                 return false;
             };
+            let cpu = thread.cpu.and_then(|number| cpus.get(number.into())?.as_ref());
+            if cpu.is_some_and(|cpu| cpu.running == Running::tid(*tid)) {
+                return true;
+            }
             if thread.has_ended {
                 // Late records of it have come by now.
                 if let Some(known) = threads.remove((*tid).into()) {
@@ -389,8 +390,7 @@ impl KernelSource {
         };
         thread.has_ended = true;
         let entity = thread.entity;
-        for number in self.cpus_of(tid) {
-            let Some(cpu) = self.cpus.get_mut(number).and_then(Option::as_mut) else { continue };
+        if let Some((_, cpu)) = self.cpu_of(tid) {
             cpu.running = Running::Unknown;
             push.event(EventKind::Switch {
                 cpu: cpu.entity,
@@ -404,15 +404,11 @@ impl KernelSource {
         push.end(entity);
     }
 
-    /// The CPUs that a thread has by the records so far, in order.
-    fn cpus_of(&self, tid: u32) -> Vec<i64> {
-        let has_it = |number: &i64| {
-            let cpu = self.cpus.get(*number).and_then(Option::as_ref);
-            cpu.is_some_and(|cpu| cpu.running == Running::tid(tid))
-        };
-        let mut cpus: Vec<i64> = self.cpus.ids().filter(has_it).collect();
-        cpus.sort_unstable();
-        cpus
+    /// The CPU that a thread has by the records so far, and its number.
+    fn cpu_of(&mut self, tid: u32) -> Option<(u32, &mut Cpu)> {
+        let number = self.known(tid)?.cpu?;
+        let cpu = self.cpus.get_mut(number.into())?.as_mut()?;
+        (cpu.running == Running::tid(tid)).then_some((number, cpu))
     }
 
     /// Whether a thread has left this CPU when it ended.
@@ -471,10 +467,7 @@ impl KernelSource {
         }
         for tid in former {
             let prev = self.known(tid).map(|thread| thread.entity);
-            for number in self.cpus_of(tid) {
-                let Some(cpu) = self.cpus.get_mut(number).and_then(Option::as_mut) else {
-                    continue;
-                };
+            if let Some((number, cpu)) = self.cpu_of(tid) {
                 cpu.running = Running::tid(pid);
                 push.event(EventKind::Switch {
                     cpu: cpu.entity,
@@ -484,6 +477,7 @@ impl KernelSource {
                     is_next_unknown: false,
                     prio: DEFAULT_PRIO,
                 });
+                self.set_cpu(ThreadRef::Tid(pid), Some(number));
             }
             self.end(tid, push);
         }

@@ -647,6 +647,24 @@ fn a_thread_ends_at_its_exit_if_only_its_own_switches_are_recorded() {
     assert_eq!(threads, [(7, Some(at(6))), (9, Some(at(3))), (9, None)]);
 }
 
+/// The records of its way from the first CPU are missing.
+#[test]
+fn a_thread_that_ends_leaves_the_cpu_where_it_was_seen_last() {
+    let mut run = Run::new();
+    run.push(1, of_seven(9, true));
+    run.push(2, Record::In { cpu: 0, tid: 9 });
+    run.push(3, Record::In { cpu: 1, tid: 9 });
+    let events = run.push(4, Record::Exit { tid: 9 }).to_vec();
+    let [
+        Event { kind: EventKind::Switch { cpu, left: ThreadState::Dead, .. }, .. },
+        Event { kind: EventKind::End { .. }, .. },
+    ] = events[..]
+    else {
+        panic!("{events:?}")
+    };
+    assert_eq!(run.tables.entities.get(cpu).unwrap().number, 1);
+}
+
 /// The times at which a thread ends, and the end of its last interval.
 fn ends(events: &[Event], tables: &Tables, thread: EntityId) -> (Vec<i64>, Option<i64>) {
     let end = EventKind::End { entity: thread };
