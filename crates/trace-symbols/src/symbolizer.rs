@@ -381,6 +381,15 @@ impl Symbolizer {
         }
     }
 
+    /// Number of damaged records of the jitdump file that describes just-in-time compiled code: they are left
+    /// out. 0 of other modules, and if none of its addresses was asked for.
+    pub fn damaged_records(&self, module: ModuleId) -> u64 {
+        match self.resolvers.get(module.index()) {
+            Some(Some(Resolver::Jit(jit))) => jit.dump.as_ref().map_or(0, |dump| dump.damaged),
+            _ => 0,
+        }
+    }
+
     /// Forgets the names of files without a build id that were changed since they were mapped. Returns
     /// whether there are some. While processes run, others can map the changed file: ask before their
     /// addresses are resolved.

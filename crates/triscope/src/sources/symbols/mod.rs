@@ -418,8 +418,18 @@ impl Files {
         !is_file || file.build_id.is_some() || (file.inode.is_some() && has_time)
     }
 
+    /// Counts the damaged records of the jitdump file that describes just-in-time compiled code.
+    fn count_damaged(&self, number: usize, file: &MappedFile) {
+        let known = self.known.get(number).copied().flatten();
+        let damaged = known.map_or(0, |known| self.symbolizer.damaged_records(known.module));
+        if let Some(process) = file.process.filter(|_| damaged > 0) {
+            self.problems.damaged(process, damaged);
+        }
+    }
+
     /// Counts an address with functions if the file may be another one, or its debug information is not used.
     fn count_named(&self, number: usize, file: &MappedFile) {
+        self.count_damaged(number, file);
         let known = self.known.get(number).copied().flatten();
         if let Some(why) = known.and_then(|known| self.symbolizer.problem(known.module)) {
             match file.is_perf_map {
@@ -484,6 +494,7 @@ impl Symbolizer for Files {
             let why = kernel.map_or_else(|| why.to_string(), str::to_owned);
             problems.missing(&file.name, why, samples);
         }
+        self.count_damaged(number, file);
     }
 }
 
@@ -571,6 +582,31 @@ mod tests {
         map(&mut mappings, pid, 0x4000, path.to_str().unwrap(), 2);
         assert_eq!(named(&mappings, &mut files, 0x1800), Ok("compiled".to_owned()));
         assert!(files.forget_changed(), "the address is named again");
+    }
+
+    #[test]
+    fn damaged_records_of_a_jitdump_file_are_reported() {
+        let dir = tempfile::tempdir().unwrap();
+        let pid = std::process::id();
+        let path = dir.path().join(format!("jit-{pid}.dump"));
+        // As above, behind code without contents.
+        let mut dump = [0x4a69_5444, 1, 40, 62, 0, pid].map(u32::to_le_bytes).concat();
+        dump.extend([0; 16]);
+        dump.extend([0_u32, 16, 0, 0].map(u32::to_le_bytes).concat());
+        dump.extend([0, 16 + 40 + 9].map(u32::to_le_bytes).concat());
+        dump.extend([1_u64, 0, 0x1000, 0x1000, 0x1000, 1].map(u64::to_le_bytes).concat());
+        dump.extend(b"compiled\0");
+        std::fs::write(&path, dump).unwrap();
+        let mut mappings = Mappings::new(&Features::of_this_machine());
+        map(&mut mappings, pid, 0x1000, "//anon", 1);
+        map(&mut mappings, pid, 0x4000, path.to_str().unwrap(), 2);
+        let at = mappings.at(pid, 0x1800, false).unwrap();
+        let mut files = Files::live(None);
+        for _ in 0..2 {
+            assert!(files.symbol(at.file, mappings.file(at.file).unwrap(), at.address).is_some());
+        }
+        let line = format!("process {pid}: 1 damaged record of its jitdump file left out");
+        assert_eq!(files.problems.lines(), [line]);
     }
 
     /// A check in a container maps the libraries of the program that it checks, and ends.

@@ -20,6 +20,10 @@ enum Problem {
     Partial(String),
     /// The names of a process are those of its perf map alone.
     PerfMapOnly(String),
+    /// A part of the jitdump file of a process is not used.
+    Damaged {
+        process: u32,
+    },
 }
 
 impl Problems {
@@ -43,6 +47,13 @@ impl Problems {
         self.add(file, Problem::PerfMapOnly(why), 1);
     }
 
+    /// Keeps the number of records of the jitdump file of a process that are damaged.
+    pub(super) fn damaged(&self, process: u32, records: u64) {
+        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = counts.entry((String::new(), Problem::Damaged { process })).or_default();
+        *count = records.max(*count);
+    }
+
     fn add(&self, file: &str, problem: Problem, count: u64) {
         let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         *counts.entry((file.to_owned(), problem)).or_default() += count;
@@ -53,7 +64,7 @@ impl Problems {
         self.lines().iter().for_each(|line| message!("triscope: {line}"));
     }
 
-    fn lines(&self) -> Vec<String> {
+    pub(super) fn lines(&self) -> Vec<String> {
         let counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut counts: Vec<_> = counts.iter().collect();
         counts.sort_by(|((file, _), count), ((other, _), more)| {
@@ -73,6 +84,10 @@ impl Problems {
                 Problem::PerfMapOnly(why) => {
                     lines.push(format!("{file}: the jitdump file of its process is not used: {why}"));
                 }
+                Problem::Damaged { process } => lines.push(format!(
+                    "process {process}: {} of its jitdump file left out",
+                    counted(*count, "damaged record")
+                )),
                 Problem::Unresolved(why) if lines.len() < SHOWN => {
                     let frames = counted(*count, "frame");
                     lines.push(format!("{file}: {frames} without a function: {why}"));
