@@ -332,6 +332,45 @@ fn a_file_is_looked_for_again_below_the_root_of_another_process() {
     assert_eq!(unwind(&spaces), None);
 }
 
+/// A program without a build id that is built again can have the inode of the one before.
+#[test]
+fn tables_of_a_file_that_was_changed_in_place_are_forgotten() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("arm");
+    std::fs::write(&path, arm_file(&[0; 4])).unwrap();
+    let mut spaces = AddressSpaces::default();
+    let mapped_at = std::fs::metadata(&path).unwrap().modified().unwrap();
+    let mapped_at = mapped_at + std::time::Duration::from_secs(3600);
+    let mut options = Options::default();
+    options.unverified = true;
+    let mut unwinder = Unwinder::new(options);
+    let module = spaces.add_module(Module::file(&path, None).with_mapped_at(mapped_at));
+    let image = spaces.add_module(Module::file("/image", None));
+    let end = 0x4000;
+    for (process, module) in [(1, module), (2, image)] {
+        let mapping = Mapping { start: 0, end, offset: 0, module };
+        spaces.map(process, Timestamp::MIN, &mapping);
+    }
+    unwinder.add_image(image, arm_file(&[0; 4])).unwrap();
+    let unwind = |unwinder: &mut Unwinder, process| {
+        let get = |bit| (bit == 32).then_some(0x1000).or(Some(0));
+        let registers = Registers::of_sample(Architecture::Aarch64, get).unwrap();
+        let locate = |address| spaces.code_at(process, address, Timestamp::MAX);
+        unwinder.unwind(&registers, &[], locate, &mut Vec::new());
+    };
+    unwind(&mut unwinder, 1);
+    unwind(&mut unwinder, 2);
+    assert_eq!(unwinder.problem(module), None);
+    assert!(!unwinder.forget_changed(&spaces));
+    // A mapping before the last change: its code is not that of the file.
+    let earlier = Module::file(&path, None).with_mapped_at(std::time::UNIX_EPOCH);
+    assert_eq!(spaces.add_module(earlier), module);
+    assert!(unwinder.forget_changed(&spaces));
+    assert!(!unwinder.forget_changed(&spaces), "it is known");
+    assert_eq!(unwinder.problem(module), Some(&Unresolved::Replaced));
+    assert_eq!(unwinder.problem(image), None);
+}
+
 /// A description that others share is parsed for each of them: a long one would take as long as all of
 /// their bytes.
 #[test]

@@ -8,7 +8,8 @@ use crate::elf::Elf;
 use crate::error::{Result, Unresolved};
 use crate::module::{Module, ModuleId, ModuleKind};
 use crate::options::Options;
-use crate::spaces::Location;
+use crate::source;
+use crate::spaces::{AddressSpaces, Location};
 use gimli::UnwindContext;
 use std::collections::HashMap;
 use std::fmt;
@@ -93,16 +94,27 @@ pub struct Unwinder {
 struct FileTables {
     /// The process below whose root directory it was looked for first.
     process: Option<u32>,
+    /// Whether it was at its path here, too, and not only where the process sees it. `None` of an image.
+    was_here: Option<bool>,
     tables: Result<Option<Tables>>,
 }
 
 impl FileTables {
     fn open(module: &Module, options: &Options) -> Self {
+        // Before the file is read, which takes a while.
+        let is_file = module.kind == ModuleKind::File;
+        let was_here = is_file.then(|| source::is_here(module, options));
         let tables = match module.kind {
             ModuleKind::File | ModuleKind::Vdso => Tables::open(module, options),
             _ => Ok(None),
         };
-        Self { process: module.process, tables }
+        Self { process: module.process, was_here, tables }
+    }
+
+    /// Whether the file is no longer the one whose tables were read.
+    fn is_replaced(&self, module: &Module, options: &Options) -> bool {
+        let was_here = self.was_here.filter(|_| self.tables.is_ok());
+        was_here.is_some_and(|was_here| source::is_replaced(module, was_here, options))
     }
 }
 
@@ -193,8 +205,26 @@ impl Unwinder {
     pub fn add_image(&mut self, module: ModuleId, image: Vec<u8>) -> Result<()> {
         let tables = Tables::of(&Elf::from_bytes(image, self.options.max_bytes)?, None)?;
         self.rules.retain(|location, _| location.module != module);
-        self.files.insert(module, FileTables { process: None, tables: Ok(tables) });
+        let file = FileTables { process: None, was_here: None, tables: Ok(tables) };
+        self.files.insert(module, file);
         Ok(())
+    }
+
+    /// Forgets the tables of files without a build id that were changed since they were mapped, on the same
+    /// conditions as [`Symbolizer::forget_changed`](crate::Symbolizer::forget_changed) does with names: stacks
+    /// end there. Returns whether there are some. `spaces` has the modules of the addresses that were unwound.
+    pub fn forget_changed(&mut self, spaces: &AddressSpaces) -> bool {
+        let options = &self.options;
+        let mut forgotten = Vec::new();
+        for (id, file) in &mut self.files {
+            let module = spaces.module(*id);
+            if module.is_some_and(|module| file.is_replaced(module, options)) {
+                file.tables = Err(Unresolved::Replaced);
+                forgotten.push(*id);
+            }
+        }
+        self.rules.retain(|location, _| !forgotten.contains(&location.module));
+        !forgotten.is_empty()
     }
 
     /// The rule at a place. `None` if the file cannot be used: its code may not have frame pointers.

@@ -474,7 +474,7 @@ impl PerfSource {
     }
 
     /// Forgets the names of functions: [`PerfSource::name`] asks its symbolizer again, which may know
-    /// more.
+    /// more. The unwinder forgets files that have changed ([`Unwinder::forget_changed`]).
     pub fn forget_names(&mut self) {
         self.stacks.forget_names();
     }

@@ -40,6 +40,10 @@ pub trait Unwinder {
     /// Appends the addresses of a stack: the instruction of the sample, then return addresses. The mappings
     /// are those at the time of the sample. Returns whether no frame is missing.
     fn unwind(&mut self, sample: &Sample<'_>, mappings: &Mappings, out: &mut Vec<u64>) -> bool;
+
+    /// Files may have changed since they were mapped:
+    /// [`PerfSource::forget_names`](super::PerfSource::forget_names) was called.
+    fn forget_changed(&mut self) {}
 }
 
 /// A function at an address.
@@ -287,6 +291,9 @@ impl Stacks {
     /// Asks the symbolizer again for addresses whose names are known.
     pub(super) fn forget_names(&mut self) {
         self.names = Names::default();
+        if let Some(unwinder) = &mut self.unwinder {
+            unwinder.forget_changed();
+        }
     }
 
     /// The same stack with the names of its functions.
@@ -392,6 +399,8 @@ mod tests {
     use perf_data::{Mappings, RecordedEvent, perf_event_attr};
     use perf_monitor::Sample;
     use perf_sys::*;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
     const ID: u64 = 9;
 
@@ -498,12 +507,20 @@ mod tests {
     }
 
     /// Finds one caller, and that others are missing.
-    struct OneCaller;
+    #[derive(Default)]
+    struct OneCaller {
+        /// Whether files may have changed.
+        is_changed: Arc<AtomicBool>,
+    }
 
     impl Unwinder for OneCaller {
         fn unwind(&mut self, sample: &Sample<'_>, _: &Mappings, out: &mut Vec<u64>) -> bool {
             out.extend([sample.ip.unwrap(), 0x404]);
             false
+        }
+
+        fn forget_changed(&mut self) {
+            self.is_changed.store(true, Relaxed);
         }
     }
 
@@ -522,7 +539,9 @@ mod tests {
         attr.sample_regs_user = 1;
         attr.sample_period = 1;
         let mut run = Run::of([RecordedEvent { name: "cycles".into(), attr, ids: vec![ID] }]);
-        run.source = run.source.with_unwinder(OneCaller);
+        let unwinder = OneCaller::default();
+        let is_changed = Arc::clone(&unwinder.is_changed);
+        run.source = run.source.with_unwinder(unwinder);
         let (branch, registers, stack) =
             ([1, 0x210, 0x300, 0], [PERF_SAMPLE_REGS_ABI_64, 0], [8, 0, 8]);
         let body = [&[ID, 0x304, 1 | 1 << 32, 5][..], &branch, &registers, &stack].concat();
@@ -534,5 +553,9 @@ mod tests {
         let frames = run.tables.frames(stack.unwrap());
         assert_eq!(frames.iter().map(|frame| frame.address).collect::<Vec<_>>(), [0x304, 0x404]);
         assert_eq!(run.source.stats().cut, 1);
+        // The unwinder has files of its own.
+        assert!(!is_changed.load(Relaxed));
+        run.source.forget_names();
+        assert!(is_changed.load(Relaxed));
     }
 }

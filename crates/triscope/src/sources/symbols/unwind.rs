@@ -110,6 +110,10 @@ impl perf::Unwinder for Unwinder {
             out.truncate(start);
         }
     }
+
+    fn forget_changed(&mut self) {
+        self.unwinder.forget_changed(&self.spaces);
+    }
 }
 
 #[cfg(test)]
