@@ -151,6 +151,10 @@ pub enum PerfMapProblem {
     /// The process started after its number was recorded.
     #[error("another process has the number of the process now")]
     OtherProcess,
+    /// It was changed last before the process started, which does not have it open: an earlier process had the
+    /// number.
+    #[error("it is older than the process: an earlier process had its number")]
+    EarlierProcess,
 }
 
 /// Result of resolving an address or reading a file with symbols.

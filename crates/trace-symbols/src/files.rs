@@ -2,12 +2,16 @@
 
 use crate::error::{PerfMapProblem, Result, Unresolved};
 use rustix::io::Errno;
+use rustix::time::{ClockId, clock_gettime};
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 use trace_common::{FindError, FoundFile, innermost_pid};
+
+/// A file is older than a process if it was changed longer than this before the start: clocks are adjusted.
+const ADJUSTED: Duration = Duration::from_secs(1);
 
 /// A regular file that is not open for reading.
 #[derive(Debug)]
@@ -87,10 +91,52 @@ fn open_written(process: u32, path: impl Fn(u32) -> PathBuf) -> Result<File> {
 }
 
 /// Opens a file that a process is said to have written, at a path below its root directory, where
-/// other users could have put it first.
+/// other users could have put it first, and an earlier process with its number could have left it.
 fn open_written_by(process: u32, path: &Path) -> Result<File> {
     let user = std::fs::metadata(format!("/proc/{process}"))?.uid();
-    checked(found(FoundFile::find_no_link_in(FoundFile::root_of(process)?, path)), user)
+    let file =
+        checked(found(FoundFile::find_no_link_in(FoundFile::root_of(process)?, path)), user)?;
+    let is_older = changed(&file).zip(started(process)).is_some_and(|(changed, started)| {
+        started.duration_since(changed).is_ok_and(|age| age > ADJUSTED)
+    });
+    // Where the wall clock was set since, its times are not in the order of the events.
+    if is_older && !has_open(process, &file, path) {
+        return Err(Unresolved::PerfMapRefused(PerfMapProblem::EarlierProcess));
+    }
+    Ok(file)
+}
+
+/// The wall-clock time at which a process started.
+///
+/// Source: `proc_pid_stat(5)`.
+fn started(process: u32) -> Option<SystemTime> {
+    /// Of the kernel's ticks (`USER_HZ`), the same on all architectures that this runs on.
+    const MILLIS_PER_TICK: u64 = 10;
+    let stat = std::fs::read(format!("/proc/{process}/stat")).ok()?;
+    // The name can have any bytes.
+    let name_end = stat.iter().rposition(|byte| *byte == b')')?;
+    let fields = std::str::from_utf8(stat.get(name_end + 1..)?).ok()?;
+    let ticks: u64 = fields.split_ascii_whitespace().nth(19)?.parse().ok()?;
+    let start = Duration::from_millis(ticks.checked_mul(MILLIS_PER_TICK)?);
+    let now = clock_gettime(ClockId::Boottime);
+    let now = Duration::new(u64::try_from(now.tv_sec).ok()?, u32::try_from(now.tv_nsec).ok()?);
+    SystemTime::now().checked_sub(now.checked_sub(start)?)
+}
+
+/// Whether a process has the file at a path open.
+fn has_open(process: u32, file: &File, path: &Path) -> bool {
+    let inode = |metadata: io::Result<std::fs::Metadata>| {
+        metadata.ok().map(|metadata| (metadata.dev(), metadata.ino()))
+    };
+    let own = inode(file.metadata());
+    let open = std::fs::read_dir(format!("/proc/{process}/fd"));
+    open.into_iter().flatten().flatten().any(|link| {
+        let link = link.path();
+        // Others can be those of a server that does not answer.
+        let has_name =
+            std::fs::read_link(&link).is_ok_and(|target| target.file_name() == path.file_name());
+        has_name && inode(std::fs::metadata(&link)) == own
+    })
 }
 
 /// Opens a file that a process of this user, now ended, is said to have written.
@@ -205,6 +251,23 @@ mod tests {
         assert!(open(&link).is_ok());
         assert_eq!(open_written_by(id(), &link).unwrap_err(), refused);
         assert_eq!(open_written_by_user(user, &link).unwrap_err(), refused);
+    }
+
+    /// A file of the system, in place of what a process has left.
+    #[test]
+    fn files_that_are_older_than_the_process_are_not_its_own() {
+        let path = Path::new("/etc/passwd");
+        let refused = Unresolved::PerfMapRefused(PerfMapProblem::EarlierProcess);
+        assert_eq!(open_written_by(id(), path).unwrap_err(), refused);
+        let file = File::open(path).unwrap();
+        assert!(open_written_by(id(), path).is_ok(), "it is open");
+        drop(file);
+        let user = rustix::process::geteuid().as_raw();
+        assert!(open_written_by_user(user, path).is_ok(), "the process has ended");
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        std::fs::write(&path, "").unwrap();
+        assert!(open_written_by(id(), &path).is_ok());
     }
 
     #[test]

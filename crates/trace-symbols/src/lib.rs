@@ -45,8 +45,8 @@
 //! it has the build id of the mapping, or without one its inode, and was not changed since. Files are looked
 //! for in the root directory of the process first, and symbolic links are resolved there: a process in a
 //! container has its own libraries. Addresses of the kernel that were recorded before a reboot need the place
-//! of the kernel then ([`Module::reference`]). A perf map of another user is refused. Special files such as
-//! devices are not opened, whatever the paths are.
+//! of the kernel then ([`Module::reference`]). A perf map of another user is refused, and one that is
+//! older than its process. Special files such as devices are not opened, whatever the paths are.
 //!
 //! # Requirements
 //!
