@@ -202,6 +202,31 @@ fn with_long_names(calls: u32, size: usize) -> Vec<u8> {
     ])
 }
 
+/// A function `f` with inlined calls beside each other, without an address, that share the name of this size of
+/// another function.
+fn with_shared_name(calls: usize, size: usize) -> Vec<u8> {
+    // `DW_AT_name` (`DW_FORM_strp`), `DW_AT_abstract_origin` (`DW_FORM_ref4`).
+    let abbreviations = abbreviations(&[
+        (UNIT, true, &NAMED),
+        (FUNCTION, true, &NAMED),
+        (FUNCTION, false, &[(0x03, 0x0e)][..]),
+        (INLINED, false, &[(0x31, 0x13)][..]),
+    ]);
+    let root = [&[1][..], &named("unit")].concat();
+    // From the start of the header of the unit on.
+    let origin = (11 + root.len() as u32).to_le_bytes();
+    let call = [&[4][..], &origin].concat();
+    let entries =
+        [&root[..], &[3, 0, 0, 0, 0], &[2], &named("f"), &call.repeat(calls), &[0, 0]].concat();
+    let mut names = vec![b'x'; size];
+    names.push(0);
+    elf(&[
+        (".debug_abbrev", 0, &abbreviations),
+        (".debug_info", 0, &unit(&entries)),
+        (".debug_str", 0, &names),
+    ])
+}
+
 /// The function at the start of the code, and the problem.
 fn resolve(file: Vec<u8>, options: &Options) -> (Result<String, Unresolved>, Option<Unresolved>) {
     let file = match ObjectFile::parse(file, options) {
@@ -304,6 +329,19 @@ fn names_of_units_have_a_limit() {
     let what = "the names of units";
     let refused = (Err(Unresolved::Excessive { what }), None);
     assert_eq!(resolve(with_name(1000, 1 << 20), &Options::default()), refused);
+}
+
+#[test]
+fn names_of_inlined_calls_have_a_limit() {
+    let good = (Ok("f".to_owned()), None);
+    let what = "the names of functions";
+    let refused = (Err(Unresolved::NoSymbols), Some(Unresolved::Excessive { what }));
+    let found = |calls, size| resolve(with_shared_name(calls, size), &Options::default());
+    assert_eq!(found(1000, 10_000), good);
+    assert_eq!(found(1, 1 << 20), good);
+    assert_eq!(found(1, (1 << 20) + 1), refused);
+    // The name of each is a search: 10 GB together.
+    assert_eq!(found(20_000, 500_000), refused);
 }
 
 #[test]

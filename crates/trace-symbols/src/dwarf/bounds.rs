@@ -7,7 +7,7 @@
 
 use super::Slice;
 use crate::error::Unresolved;
-use gimli::{Reader, Section};
+use gimli::{AttributeValue, DebugStrOffsetsBase, Reader, Section, UnitHeader};
 
 /// Why a unit is not read.
 #[derive(Clone, Copy, Debug)]
@@ -39,6 +39,27 @@ pub(super) const SMALL: u64 = 1 << 16;
 pub(super) fn spend(left: &mut u64, count: u64, what: &'static str) -> Result<()> {
     *left = left.checked_sub(count).ok_or(Refused::Excessive(what))?;
     Ok(())
+}
+
+/// The bytes of a text of a unit, whose end is searched. `None` if it is damaged, or none.
+pub(super) fn text_size(
+    dwarf: &gimli::Dwarf<Slice>,
+    unit: &UnitHeader<Slice>,
+    base: DebugStrOffsetsBase,
+    text: AttributeValue<Slice>,
+) -> Option<u64> {
+    let text = match text {
+        AttributeValue::String(text) => Ok(text),
+        AttributeValue::DebugStrRef(offset) => dwarf.string(offset),
+        AttributeValue::DebugStrRefSup(offset) => dwarf.sup_string(offset),
+        AttributeValue::DebugLineStrRef(offset) => dwarf.line_string(offset),
+        AttributeValue::DebugStrOffsetsIndex(index) => {
+            let offset = dwarf.debug_str_offsets.get_str_offset(unit.format(), base, index);
+            dwarf.string(offset.ok()?)
+        }
+        _ => return None,
+    };
+    Some(text.ok()?.len() as u64)
 }
 
 pub(super) fn len(section: &impl Section<Slice>) -> u64 {

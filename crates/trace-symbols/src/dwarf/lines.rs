@@ -8,7 +8,7 @@
 //! unit, that of the file, and its name.
 
 use super::Slice;
-use super::bounds::{Refused, Result, SMALL, len, spend};
+use super::bounds::{Refused, Result, SMALL, len, spend, text_size};
 use gimli::{
     AttributeValue, DebugLineOffset, DebugStrOffsetsBase, FileEntry, LineInstruction, Reader,
     Section, Unit, UnitHeader, constants,
@@ -132,20 +132,7 @@ fn root(
             _ => {}
         }
     }
-    let size = |value: AttributeValue<Slice>| {
-        let text = match value {
-            AttributeValue::DebugStrRef(offset) => dwarf.string(offset),
-            AttributeValue::DebugStrRefSup(offset) => dwarf.sup_string(offset),
-            AttributeValue::DebugLineStrRef(offset) => dwarf.line_string(offset),
-            AttributeValue::DebugStrOffsetsIndex(index) => {
-                let offset = dwarf.debug_str_offsets.get_str_offset(header.format(), base, index);
-                dwarf.string(offset.ok()?)
-            }
-            // The bytes of others are those of the unit.
-            _ => return None,
-        };
-        Some(text.ok()?.len() as u64)
-    };
+    let size = |value| text_size(dwarf, header, base, value);
     let names: u64 = [name, directory].into_iter().flatten().filter_map(size).sum();
     Some((names, lines))
 }

@@ -14,6 +14,7 @@ use units::Units;
 mod abbreviations;
 mod bounds;
 mod lines;
+mod names;
 mod units;
 
 type Slice = EndianArcSlice<LittleEndian>;
@@ -46,16 +47,19 @@ impl Dwarf {
             return Ok(None);
         }
         let mut sections = load(elf)?;
-        let problem = OnceCell::new();
+        let (problem, mut shared_units) = (OnceCell::new(), Vec::new());
         if elf.supplementary_link().is_some() {
             let shared = supplement().ok_or(Unresolved::OtherDebugFile);
             match shared.and_then(|elf| load_shared(&elf)) {
-                Ok(shared) => sections.set_sup(shared),
+                Ok((shared, units)) => {
+                    sections.set_sup(shared);
+                    shared_units = units;
+                }
                 // Functions of other parts have names.
                 Err(why) => drop(problem.set(why)),
             }
         }
-        let units = Units::read(&mut sections)?;
+        let units = Units::read(&mut sections, shared_units)?;
         let sections = Arc::new(sections);
         let context = addr2line::Context::from_arc_dwarf(Arc::clone(&sections));
         let context = context.map_err(malformed)?;
@@ -160,11 +164,11 @@ fn load(elf: &Elf) -> Result<gimli::Dwarf<Slice>> {
     })
 }
 
-/// The sections of the file with the parts that others share.
-fn load_shared(elf: &Elf) -> Result<gimli::Dwarf<Slice>> {
+/// The sections of the file with the parts that others share, and its units.
+fn load_shared(elf: &Elf) -> Result<(gimli::Dwarf<Slice>, Vec<names::Header>)> {
     let mut sections = load(elf)?;
-    units::measure_shared(&mut sections)?;
-    Ok(sections)
+    let units = units::measure_shared(&mut sections)?;
+    Ok((sections, units))
 }
 
 /// Whether functions, files and lines are found with a section. Others have the places of variables,

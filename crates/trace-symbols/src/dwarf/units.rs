@@ -1,6 +1,7 @@
 //! The units of a file by address, and the bounds of their entries.
 
 use super::bounds::{Refused, Result, SMALL, len, spend};
+use super::names::{self, Header};
 use super::{Slice, abbreviations, lines};
 use gimli::{
     AbbreviationsCacheStrategy, AttributeValue, DebugArangesOffset, EntriesRaw, Range, Unit,
@@ -15,7 +16,9 @@ const MAX_RANGES: u64 = 1 << 25;
 
 /// The units of a file by address, and the work that is left.
 pub(super) struct Units {
-    headers: Vec<UnitHeader<Slice>>,
+    headers: Vec<Header>,
+    /// Those of the file with the parts that others share.
+    shared: Vec<Header>,
     /// Sorted by their start, with the largest end up to each.
     ranges: Vec<UnitRange>,
     state: RefCell<State>,
@@ -37,36 +40,41 @@ struct State {
 struct Budget {
     ranges: u64,
     lines: lines::Budget,
+    names: names::Budget,
 }
 
-/// Measures the headers of the units of a file that others share: one entry of it is read for each name.
-pub(super) fn measure_shared(dwarf: &mut gimli::Dwarf<Slice>) -> Result<()> {
+/// Measures the headers of the units of a file that others share, and returns them.
+pub(super) fn measure_shared(dwarf: &mut gimli::Dwarf<Slice>) -> Result<Vec<Header>> {
     measure_abbreviations(dwarf)?;
-    let mut lines = lines::Budget::new(dwarf);
+    let (mut headers, mut lines) = (Vec::new(), lines::Budget::new(dwarf));
     let mut units = dwarf.units();
     while let Some(header) = units.next()? {
-        lines.unit(dwarf, &header)?;
+        headers.extend(lines.unit(dwarf, &header)?.map(|unit| Header::new(&unit)));
     }
-    Ok(())
+    Ok(headers)
 }
 
-/// Measures the abbreviations, and keeps those that units share.
+/// Measures the abbreviations, and keeps them: units are read several times.
 fn measure_abbreviations(dwarf: &mut gimli::Dwarf<Slice>) -> Result<()> {
     abbreviations::measure(dwarf)?;
-    dwarf.populate_abbreviations_cache(AbbreviationsCacheStrategy::Duplicates);
+    dwarf.populate_abbreviations_cache(AbbreviationsCacheStrategy::All);
     Ok(())
 }
 
 impl Units {
-    /// Measures the headers of all units, and those without addresses of their own.
-    pub(super) fn read(dwarf: &mut gimli::Dwarf<Slice>) -> Result<Self> {
+    /// Measures the headers of all units, and those without addresses of their own. `shared` has the units of
+    /// the file with shared parts.
+    pub(super) fn read(dwarf: &mut gimli::Dwarf<Slice>, shared: Vec<Header>) -> Result<Self> {
         measure_abbreviations(dwarf)?;
         let lists = len(dwarf.ranges.debug_ranges()) + len(dwarf.ranges.debug_rnglists());
         let bytes = len(&dwarf.debug_info) + len(&dwarf.debug_aranges) + lists;
         let ranges = (bytes / 4 + SMALL).min(MAX_RANGES);
-        let budget = Budget { ranges, lines: lines::Budget::new(dwarf) };
+        let (lines, names) = (lines::Budget::new(dwarf), names::Budget::new(dwarf));
+        let budget = Budget { ranges, lines, names };
         let state = RefCell::new(State { budget, measured: Vec::new() });
-        let mut this = Self { headers: Vec::new(), ranges: Vec::new(), state };
+        let mut this = Self { headers: Vec::new(), shared, ranges: Vec::new(), state };
+        // Their addresses are those of their lines, which are all read at once.
+        let mut without_ranges = Vec::new();
         let aranges = aranges(dwarf)?;
         let mut units = dwarf.units();
         while let Some(header) = units.next()? {
@@ -78,13 +86,16 @@ impl Units {
             let lines = &mut this.state.get_mut().budget.lines;
             let Some(unit) = lines.unit(dwarf, &header)? else { continue };
             let index = this.headers.len();
-            this.headers.push(header);
+            this.headers.push(Header::new(&unit));
             this.state.get_mut().measured.push(None);
             let has_ranges = is_partial || this.add_ranges(dwarf, &unit, index, &aranges)?;
             if !has_ranges && unit.line_program.is_some() {
-                // The addresses of such a unit are those of its lines, which are all read at once.
-                this.measure(dwarf, index)?;
+                without_ranges.push(index);
             }
+        }
+        // Entries refer to those of later units.
+        for index in without_ranges {
+            this.measure(dwarf, index)?;
         }
         this.ranges.sort_unstable_by_key(|range| range.range.begin);
         let mut max = 0;
@@ -191,27 +202,34 @@ impl Units {
         let (Some(header), Some(slot)) = (self.headers.get(index), measured.get_mut(index)) else {
             return Ok(());
         };
-        *slot.get_or_insert_with(|| budget.measure(dwarf, header))
+        let file = names::File { dwarf, units: &self.headers, shared: &self.shared };
+        *slot.get_or_insert_with(|| budget.measure(&file, index, &header.unit))
     }
 }
 
 impl Budget {
-    fn measure(&mut self, dwarf: &gimli::Dwarf<Slice>, header: &UnitHeader<Slice>) -> Result<()> {
-        let unit = dwarf.unit(header.clone())?;
-        self.lines.measure(dwarf, &unit)?;
+    fn measure(
+        &mut self,
+        file: &names::File<'_>,
+        index: usize,
+        header: &UnitHeader<Slice>,
+    ) -> Result<()> {
+        let unit = file.dwarf.unit(header.clone())?;
+        self.lines.measure(file.dwarf, &unit)?;
         let mut entries = unit.entries_raw(None)?;
         while !entries.is_empty() {
             if entries.next_depth() > MAX_DEPTH {
                 return Err(Refused::Excessive("the nested entries"));
             }
-            self.measure_entry(dwarf, &unit, &mut entries)?;
+            self.measure_entry(file, index, &unit, &mut entries)?;
         }
         Ok(())
     }
 
     fn measure_entry(
         &mut self,
-        dwarf: &gimli::Dwarf<Slice>,
+        file: &names::File<'_>,
+        index: usize,
         unit: &Unit<Slice>,
         entries: &mut EntriesRaw<'_, '_, Slice>,
     ) -> Result<()> {
@@ -228,17 +246,24 @@ impl Budget {
         if is_inlined {
             spend(&mut self.ranges, 1, WHAT)?;
         }
+        let has_address = abbreviation
+            .attributes()
+            .iter()
+            .any(|spec| matches!(spec.name(), constants::DW_AT_low_pc | constants::DW_AT_ranges));
         for spec in abbreviation.attributes() {
             let attribute = entries.read_attribute(*spec)?;
+            if is_inlined || has_address {
+                self.names.measure(file, index, &attribute)?;
+            }
             if attribute.name() == constants::DW_AT_low_pc && !is_inlined {
                 spend(&mut self.ranges, 1, WHAT)?;
             }
             if attribute.name() != constants::DW_AT_ranges {
                 continue;
             }
-            let list = dwarf.attr_ranges_offset(unit, attribute.value());
+            let list = file.dwarf.attr_ranges_offset(unit, attribute.value());
             let Some(list) = list? else { continue };
-            let mut ranges = dwarf.raw_ranges(unit, list)?;
+            let mut ranges = file.dwarf.raw_ranges(unit, list)?;
             while ranges.next()?.is_some() {
                 spend(&mut self.ranges, 1, WHAT)?;
             }
