@@ -493,6 +493,10 @@ pub(crate) fn time(record: &Record<'_>) -> Option<Timestamp> {
 /// Inserts a mapping, and cuts those that it covers.
 fn insert(space: &mut Space, start: u64, mapping: Mapping) {
     let end = mapping.end;
+    // The rest of one that it is in would begin at the same address.
+    if start >= end {
+        return;
+    }
     let covered: Vec<u64> =
         space.range(..end).rev().take_while(|(_, old)| old.end > start).map(|(s, _)| *s).collect();
     for old_start in covered {
@@ -540,6 +544,7 @@ mod tests {
         insert(&mut space, 10, Mapping { end: 50, pgoff: 100, file: 1 });
         insert(&mut space, 20, Mapping { end: 30, pgoff: 0, file: 2 });
         insert(&mut space, 45, Mapping { end: 60, pgoff: 7, file: 3 });
+        insert(&mut space, 35, Mapping { end: 35, pgoff: 0, file: 4 });
         let shown: Vec<_> = space.iter().map(|(s, m)| (*s, m.end, m.pgoff, m.file)).collect();
         assert_eq!(shown, [(10, 20, 100, 1), (20, 30, 0, 2), (30, 45, 120, 1), (45, 60, 7, 3)]);
     }
