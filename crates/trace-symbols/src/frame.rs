@@ -64,12 +64,19 @@ impl Room {
 #[derive(Debug)]
 pub(crate) struct Texts {
     known: HashSet<Arc<str>>,
+    /// Of all that are known.
+    bytes: usize,
     is_demangled: bool,
 }
 
 impl Texts {
     pub(crate) fn new(is_demangled: bool) -> Self {
-        Self { known: HashSet::new(), is_demangled }
+        Self { known: HashSet::new(), bytes: 0, is_demangled }
+    }
+
+    /// The bytes of all texts.
+    pub(crate) const fn bytes(&self) -> usize {
+        self.bytes
     }
 
     pub(crate) fn get(&mut self, text: &str) -> Arc<str> {
@@ -77,6 +84,7 @@ impl Texts {
             return Arc::clone(known);
         }
         let text: Arc<str> = text.into();
+        self.bytes += text.len();
         self.known.insert(Arc::clone(&text));
         text
     }
@@ -84,10 +92,12 @@ impl Texts {
     /// Forgets all; frames keep theirs.
     pub(crate) fn clear(&mut self) {
         self.known.clear();
+        self.bytes = 0;
     }
 
     /// A frame of a symbol.
     pub(crate) fn frame(&mut self, symbol: &str, offset: Option<u64>) -> Frame {
+        let symbol = Room::default().cut(symbol);
         let name = self.get(symbol);
         let function = match demangle(symbol) {
             Cow::Owned(demangled) if self.is_demangled => self.get(&demangled),
@@ -100,6 +110,17 @@ impl Texts {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn texts_are_counted_once_and_cut() {
+        let mut texts = Texts::new(false);
+        let long = "x".repeat(MAX_TEXT + 1);
+        assert_eq!(texts.frame(&long, None).symbol.len(), MAX_TEXT);
+        assert_eq!((texts.get("name"), texts.get("name")), ("name".into(), "name".into()));
+        assert_eq!(texts.bytes(), MAX_TEXT + 4);
+        texts.clear();
+        assert_eq!(texts.bytes(), 0);
+    }
 
     #[test]
     fn texts_of_an_address_have_a_limit() {

@@ -2,7 +2,7 @@
 
 use crate::error::{Result, Unresolved};
 use crate::files;
-use crate::frame::{Frame, Texts};
+use crate::frame::{Frame, Room, Texts};
 use crate::jitdump::JitDump;
 use crate::module::Module;
 use crate::options::Options;
@@ -74,7 +74,7 @@ impl JitSymbols {
         if let Some(found) = found {
             let mut frame = texts.frame(found.name, Some(found.offset));
             if let Some((file, line)) = found.line {
-                frame.file = Some(texts.get(file));
+                frame.file = Some(texts.get(Room::default().cut(file)));
                 frame.line = line;
             }
             return Ok(frame);

@@ -40,6 +40,8 @@ pub struct Symbolizer {
     resolvers: Vec<Option<Resolver>>,
     kernel: Option<Result<KernelSymbols>>,
     texts: Texts,
+    /// Maximum number of bytes of texts.
+    max_texts: usize,
     cache: HashMap<Location, Cached>,
     frames: Vec<Frame>,
     /// The frames at the last address of just-in-time compiled code: it changes with time, so that it is
@@ -73,6 +75,10 @@ enum Cached {
     Unresolved(Unresolved),
 }
 
+/// Bytes of names and paths that are kept. Each address of a crafted file can have a megabyte of its own.
+const MAX_TEXTS: usize = 1 << 28;
+/// Frames that are kept for each address that can be, on average. Each address of a crafted file can have hundreds.
+const FRAMES: usize = 8;
 /// Frames of forgotten addresses that are kept in any case.
 const UNUSED_FRAMES: usize = 1 << 10;
 
@@ -105,6 +111,7 @@ impl Symbolizer {
             resolvers: Vec::new(),
             kernel: None,
             texts,
+            max_texts: MAX_TEXTS,
             cache: HashMap::new(),
             frames: Vec::new(),
             last: Vec::new(),
@@ -272,7 +279,20 @@ impl Symbolizer {
         }
     }
 
+    /// Forgets all addresses if they take too much memory.
+    fn make_room(&mut self) {
+        if self.cache.len() >= self.options.max_cached
+            || self.frames.len() >= self.options.max_cached.saturating_mul(FRAMES)
+            || self.texts.bytes() >= self.max_texts
+        {
+            self.cache.clear();
+            self.frames.clear();
+            self.texts.clear();
+        }
+    }
+
     fn resolve_jit(&mut self, location: Location, at: Option<Timestamp>) -> Symbolized<'_> {
+        self.make_room();
         self.last.clear();
         let found = match self.resolver(location.module) {
             Some((Resolver::Jit(jit), texts)) => jit.frame(location.address, at, texts),
@@ -315,11 +335,7 @@ impl Symbolizer {
 
     fn resolve_cached(&mut self, location: Location) -> Symbolized<'_> {
         if !self.cache.contains_key(&location) {
-            if self.cache.len() >= self.options.max_cached {
-                self.cache.clear();
-                self.frames.clear();
-                self.texts.clear();
-            }
+            self.make_room();
             let start = self.frames.len();
             let resolved = self.look_up(location);
             let resolved = match resolved {
@@ -550,6 +566,26 @@ mod tests {
             assert!(symbols.kernel.is_none());
             let cached: Vec<ModuleId> = symbols.cache.keys().map(|at| at.module).collect();
             assert_eq!(cached, [function]);
+        }
+    }
+
+    #[test]
+    fn names_that_are_kept_have_a_limit() {
+        let mut symbols = Symbolizer::default();
+        symbols.max_texts = 1000;
+        for n in 0..100 {
+            let name = format!("{n}{}", "x".repeat(100));
+            let module = symbols.spaces_mut().add_module(Module::kernel_function(&name));
+            let found = symbols.resolve(Location { module, address: 1 });
+            assert_eq!(&*found.frames.unwrap()[0].function, name);
+            assert!(symbols.texts.bytes() < 1200 && symbols.cache.len() < 12);
+        }
+        let map: String = (0..100).map(|n| format!("{n}00 100 {n}{}\n", "x".repeat(100))).collect();
+        symbols.add_perf_map(7, map.as_bytes());
+        let module = symbols.spaces_mut().add_module(Module::jit(7));
+        for address in 0..0x9900 {
+            let _ = symbols.resolve(Location { module, address });
+            assert!(symbols.texts.bytes() < 1200);
         }
     }
 
