@@ -59,6 +59,12 @@ impl JitSymbols {
         }
     }
 
+    /// The bytes in memory.
+    pub(crate) fn bytes(&self) -> u64 {
+        let dump = self.dump.as_ref().map_or(0, JitDump::bytes);
+        dump + self.map.as_ref().map_or(0, PerfMap::bytes)
+    }
+
     /// The function at an address at a time. Without a time, the one that had it at all times.
     pub(crate) fn frame(
         &self,

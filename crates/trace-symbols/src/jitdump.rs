@@ -107,6 +107,11 @@ impl JitDump {
         Ok(this)
     }
 
+    /// The bytes in memory.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.methods.bytes() + (self.names.len() + size_of_val(&*self.lines)) as u64
+    }
+
     fn load(
         &mut self,
         at: Timestamp,

@@ -30,6 +30,11 @@ impl Names {
         Some(Named { start, at, len })
     }
 
+    /// The bytes of all names.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.0.len() as u64
+    }
+
     /// The name of the code.
     pub(crate) fn name(&self, code: Named) -> &str {
         let at = code.at as usize;

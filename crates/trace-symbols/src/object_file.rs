@@ -116,6 +116,15 @@ impl ObjectFile {
         })
     }
 
+    /// The bytes in memory, without what is found in debug information.
+    pub(crate) fn bytes(&self) -> u64 {
+        let tables = self.symbols.bytes() + self.go.as_ref().map_or(0, GoSymbols::bytes);
+        #[cfg(feature = "dwarf")]
+        return tables + self.dwarf.as_ref().map_or(0, Dwarf::bytes);
+        #[cfg(not(feature = "dwarf"))]
+        tables
+    }
+
     /// The build id.
     pub const fn build_id(&self) -> Option<BuildId> {
         self.build_id

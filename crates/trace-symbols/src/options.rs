@@ -2,6 +2,9 @@
 
 use std::path::PathBuf;
 
+/// What has more than [`Options::max_total_bytes`].
+pub(crate) const ALL_TABLES: &str = "the sum of all tables";
+
 /// The sources of symbols, and limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -28,6 +31,10 @@ pub struct Options {
     pub unverified: bool,
     /// Maximum number of bytes of one table that is read from a file.
     pub max_bytes: u64,
+    /// Maximum number of bytes of the tables of all files: a file that is met when there are more is not read
+    /// ([`Unresolved::TooLarge`](crate::Unresolved::TooLarge)). The lines and inlined calls that are found in debug
+    /// information are not counted.
+    pub max_total_bytes: u64,
     /// Maximum number of mappings, address spaces and modules: about 250 bytes each. Others are dropped
     /// ([`AddressSpaces::dropped`](crate::AddressSpaces::dropped)); modules are kept, also of processes that
     /// have ended.
@@ -37,8 +44,8 @@ pub struct Options {
 }
 
 impl Default for Options {
-    /// Everything is used, except files that nothing identifies; tables of at most 1 GiB; four million
-    /// mappings; a million resolved addresses.
+    /// Everything is used, except files that nothing identifies; tables of at most 1 GiB, and of 8 GiB
+    /// together; four million mappings; a million resolved addresses.
     fn default() -> Self {
         Self {
             kernel: true,
@@ -50,6 +57,7 @@ impl Default for Options {
             demangle: true,
             unverified: false,
             max_bytes: 1 << 30,
+            max_total_bytes: 8 << 30,
             max_mappings: 1 << 22,
             max_cached: 1 << 20,
         }

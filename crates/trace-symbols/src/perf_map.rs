@@ -53,6 +53,11 @@ impl PerfMap {
         files::size_written_by(process, path)
     }
 
+    /// The bytes in memory.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.names.bytes() + size_of_val(&*self.ranges) as u64
+    }
+
     /// Parses lines of start, size and name. Others are left out.
     pub(crate) fn parse(text: &[u8]) -> Self {
         let (mut lines, mut texts, mut names) = (Vec::new(), Vec::new(), Names::default());

@@ -8,7 +8,7 @@ use crate::kernel::KernelSymbols;
 use crate::methods::{Method, Methods};
 use crate::module::{Module, ModuleId, ModuleKind};
 use crate::object_file::ObjectFile;
-use crate::options::Options;
+use crate::options::{ALL_TABLES, Options};
 use crate::perf_map::PerfMap;
 use crate::source;
 use crate::spaces::{AddressSpaces, Location};
@@ -38,6 +38,8 @@ pub struct Symbolizer {
     spaces: AddressSpaces,
     methods: Methods,
     resolvers: Vec<Option<Resolver>>,
+    /// Bytes of the tables of all resolvers.
+    bytes: u64,
     kernel: Option<Result<KernelSymbols>>,
     texts: Texts,
     /// Maximum number of bytes of texts.
@@ -109,6 +111,7 @@ impl Symbolizer {
             options,
             methods: Methods::default(),
             resolvers: Vec::new(),
+            bytes: 0,
             kernel: None,
             texts,
             max_texts: MAX_TEXTS,
@@ -159,12 +162,21 @@ impl Symbolizer {
 
     /// Forgets the descriptions of just-in-time compiled code of a process.
     fn forget_jit(&mut self, process: u32, also_given: bool) {
-        let slot = self.spaces.find_module(&Module::jit(process));
-        if let Some(slot) = slot.and_then(|id| self.resolvers.get_mut(id.index())) {
-            if also_given || !matches!(slot, Some(Resolver::Jit(jit)) if jit.is_given) {
-                *slot = None;
-            }
+        let Some(id) = self.spaces.find_module(&Module::jit(process)) else { return };
+        let resolver = self.resolvers.get(id.index());
+        if also_given || !matches!(resolver, Some(Some(Resolver::Jit(jit))) if jit.is_given) {
+            self.replace(id, None);
         }
+    }
+
+    /// Puts a resolver in the place of the one of a module, and returns that.
+    fn replace(&mut self, id: ModuleId, new: Option<Resolver>) -> Option<Resolver> {
+        let slot = self.resolvers.get_mut(id.index())?;
+        let bytes = |resolver: &Option<Resolver>| resolver.as_ref().map_or(0, Resolver::bytes);
+        self.bytes = self.bytes.saturating_add(bytes(&new));
+        let old = std::mem::replace(slot, new);
+        self.bytes = self.bytes.saturating_sub(bytes(&old));
+        old
     }
 
     /// The functions at an address of a process at a time.
@@ -236,15 +248,13 @@ impl Symbolizer {
         if self.resolvers.len() <= id.index() {
             self.resolvers.resize_with(id.index() + 1, || None);
         }
-        if let Some(slot) = self.resolvers.get_mut(id.index()) {
-            let mut jit = match slot.take() {
-                Some(Resolver::Jit(jit)) => jit,
-                _ => Box::default(),
-            };
-            change(&mut jit);
-            jit.is_given = true;
-            *slot = Some(Resolver::Jit(jit));
-        }
+        let mut jit = match self.replace(id, None) {
+            Some(Resolver::Jit(jit)) => jit,
+            _ => Box::default(),
+        };
+        change(&mut jit);
+        jit.is_given = true;
+        self.replace(id, Some(Resolver::Jit(jit)));
     }
 
     /// The functions at an address of the kernel at a time. Without any mappings of the kernel or its modules,
@@ -320,16 +330,21 @@ impl Symbolizer {
         if self.resolvers.len() <= id.index() {
             self.resolvers.resize_with(id.index() + 1, || None);
         }
-        let slot = self.resolvers.get_mut(id.index())?;
-        let made = slot.get_or_insert_with(|| {
+        if self.resolvers.get(id.index())?.is_none() {
             if let (ModuleKind::Jit, Some(process)) = (module.kind, module.process) {
                 self.written.insert(id, Written::of_process(process, &self.spaces));
             }
-            match self.spaces.is_rest(id) {
-                true => Resolver::None(Unresolved::TooManyModules),
-                false => Resolver::new(module, &self.spaces, &self.options),
-            }
-        });
+            let has_tables = matches!(module.kind, ModuleKind::File | ModuleKind::Jit);
+            let made = if self.spaces.is_rest(id) {
+                Resolver::None(Unresolved::TooManyModules)
+            } else if has_tables && self.bytes > self.options.max_total_bytes {
+                Resolver::None(Unresolved::TooLarge { what: ALL_TABLES, size: self.bytes })
+            } else {
+                Resolver::new(module, &self.spaces, &self.options)
+            };
+            self.replace(id, Some(made));
+        }
+        let made = self.resolvers.get(id.index())?.as_ref()?;
         Some((made, &mut self.texts))
     }
 
@@ -411,16 +426,18 @@ impl Symbolizer {
     /// addresses are resolved.
     pub fn forget_changed(&mut self) -> bool {
         let mut forgotten = Vec::new();
-        for (slot, (id, module)) in self.resolvers.iter_mut().zip(self.spaces.modules()) {
+        for (slot, (id, module)) in self.resolvers.iter().zip(self.spaces.modules()) {
             let Some(Resolver::File { was_here, .. }) = *slot else { continue };
             let is_file = module.kind == ModuleKind::File;
             if is_file && source::is_replaced(module, was_here, &self.options) {
-                *slot = Some(Resolver::None(Unresolved::Replaced));
                 forgotten.push(id);
             }
         }
         if forgotten.is_empty() {
             return false;
+        }
+        for id in &forgotten {
+            self.replace(*id, Some(Resolver::None(Unresolved::Replaced)));
         }
         self.cache.retain(|location, _| !forgotten.contains(&location.module));
         self.drop_forgotten_frames();
@@ -448,6 +465,7 @@ impl Symbolizer {
     /// while its process runs. The kernel and its modules have one table, which is read again for all of
     /// them.
     pub fn refresh(&mut self, module: ModuleId) {
+        self.replace(module, None);
         let spaces = &self.spaces;
         let is_of_kernel = |id| {
             let kind = spaces.module(id).map(|module| module.kind);
@@ -456,9 +474,6 @@ impl Symbolizer {
         let is_kernel = is_of_kernel(module);
         if is_kernel {
             self.kernel = None;
-        }
-        if let Some(slot) = self.resolvers.get_mut(module.index()) {
-            *slot = None;
         }
         self.cache.retain(|&Location { module: id, .. }, _| {
             id != module && !(is_kernel && is_of_kernel(id))
@@ -511,6 +526,15 @@ impl Resolver {
         made.unwrap_or_else(Self::None)
     }
 
+    /// The bytes of the tables of a file.
+    fn bytes(&self) -> u64 {
+        match self {
+            Self::File { file, .. } => file.bytes(),
+            Self::Jit(jit) => jit.bytes(),
+            Self::Kernel | Self::Function(_) | Self::None(_) => 0,
+        }
+    }
+
     fn file(file: ObjectFile, was_here: bool) -> Self {
         Self::File { file: Box::new(file), was_here }
     }
@@ -520,6 +544,7 @@ impl Resolver {
 mod tests {
     use super::*;
     use crate::spaces::Mapping;
+    use std::path::PathBuf;
 
     #[test]
     fn modules_without_room_have_a_reason() {
@@ -567,6 +592,34 @@ mod tests {
             let cached: Vec<ModuleId> = symbols.cache.keys().map(|at| at.module).collect();
             assert_eq!(cached, [function]);
         }
+    }
+
+    #[test]
+    fn the_tables_of_all_files_have_a_limit() {
+        let mut options = Options { unverified: true, lines: false, ..Options::default() };
+        options.max_total_bytes = 100;
+        let mut symbols = Symbolizer::new(options);
+        let mut add = |path: PathBuf| symbols.spaces_mut().add_module(Module::file(path, None));
+        let own = [std::env::current_exe().unwrap(), PathBuf::from("/proc/self/exe")];
+        let [first, second] = own.map(&mut add);
+        let mut problem = |module| {
+            let _ = symbols.resolve(Location { module, address: 0 });
+            (symbols.problem(module).cloned(), symbols.bytes)
+        };
+        let (why, bytes) = problem(first);
+        assert!(why.is_none() && bytes > 100, "{why:?} {bytes}");
+        let refused = Unresolved::TooLarge { what: ALL_TABLES, size: bytes };
+        assert_eq!(problem(second), (Some(refused), bytes));
+        symbols.refresh(first);
+        assert_eq!(symbols.bytes, 0);
+        symbols.refresh(second);
+        let _ = symbols.resolve(Location { module: second, address: 0 });
+        assert_eq!(symbols.bytes, bytes);
+        // What is given is counted, but never refused.
+        symbols.add_perf_map(7, b"1000 100 compiled\n");
+        assert!(symbols.bytes > bytes);
+        symbols.remove_process(7);
+        assert_eq!(symbols.bytes, bytes);
     }
 
     #[test]

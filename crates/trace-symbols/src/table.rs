@@ -132,6 +132,12 @@ impl SymbolTable {
         self
     }
 
+    /// The bytes in memory.
+    pub(crate) fn bytes(&self) -> u64 {
+        let (symbols, rests) = (size_of_val(&*self.symbols), size_of_val(&*self.rests));
+        (self.names.len() + symbols + rests) as u64
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.symbols.is_empty()
     }

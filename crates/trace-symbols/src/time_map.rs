@@ -47,6 +47,11 @@ impl<T: Copy> TimeMap<T> {
         self.live.len() + self.ended
     }
 
+    /// The bytes in memory, about.
+    pub(crate) fn bytes(&self) -> u64 {
+        (self.len() * size_of::<Past<T>>()) as u64
+    }
+
     /// The end and the value of the range that starts at an address and has not ended.
     pub(crate) fn live(&self, start: u64) -> Option<(u64, T)> {
         self.live.get(&start).map(|live| (live.end, live.value))

@@ -332,6 +332,28 @@ fn a_file_is_looked_for_again_below_the_root_of_another_process() {
     assert_eq!(unwind(&spaces), None);
 }
 
+#[test]
+fn the_tables_of_all_files_have_a_limit() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut options = Options::default();
+    (options.unverified, options.max_total_bytes) = (true, 10);
+    let (mut spaces, mut unwinder) = (AddressSpaces::default(), Unwinder::new(options));
+    let problems = [1_u32, 2].map(|process| {
+        let path = dir.path().join(process.to_string());
+        std::fs::write(&path, arm_file(&[0; 20])).unwrap();
+        let module = spaces.add_module(Module::file(&path, None));
+        let mapping = Mapping { start: 0, end: 0x4000, offset: 0, module };
+        spaces.map(process, Timestamp::MIN, &mapping);
+        let get = |bit| (bit == 32).then_some(0x1000).or(Some(0));
+        let registers = Registers::of_sample(Architecture::Aarch64, get).unwrap();
+        let locate = |address| spaces.code_at(process, address, Timestamp::MAX);
+        unwinder.unwind(&registers, &[], locate, &mut Vec::new());
+        unwinder.problem(module).cloned()
+    });
+    let refused = Unresolved::TooLarge { what: "the sum of all tables", size: 20 };
+    assert_eq!(problems, [None, Some(refused)]);
+}
+
 /// A program without a build id that is built again can have the inode of the one before.
 #[test]
 fn tables_of_a_file_that_was_changed_in_place_are_forgotten() {

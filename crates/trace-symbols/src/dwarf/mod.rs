@@ -26,6 +26,8 @@ pub(crate) struct Dwarf {
     sections: Arc<gimli::Dwarf<Slice>>,
     units: Units,
     context: addr2line::Context<Slice>,
+    /// Of the sections.
+    bytes: u64,
     /// Why a part of it is not used.
     problem: OnceCell<Unresolved>,
 }
@@ -46,14 +48,15 @@ impl Dwarf {
         if !elf.has_dwarf() {
             return Ok(None);
         }
-        let mut sections = load(elf)?;
+        let (mut sections, mut bytes) = load(elf)?;
         let (problem, mut shared_units) = (OnceCell::new(), Vec::new());
         if elf.supplementary_link().is_some() {
             let shared = supplement().ok_or(Unresolved::OtherDebugFile);
             match shared.and_then(|elf| load_shared(&elf)) {
-                Ok((shared, units)) => {
+                Ok((shared, units, size)) => {
                     sections.set_sup(shared);
                     shared_units = units;
+                    bytes = bytes.saturating_add(size);
                 }
                 // Functions of other parts have names.
                 Err(why) => drop(problem.set(why)),
@@ -63,7 +66,12 @@ impl Dwarf {
         let sections = Arc::new(sections);
         let context = addr2line::Context::from_arc_dwarf(Arc::clone(&sections));
         let context = context.map_err(malformed)?;
-        Ok(Some(Self { sections, units, context, problem }))
+        Ok(Some(Self { sections, units, context, bytes, problem }))
+    }
+
+    /// The bytes of the sections.
+    pub(crate) const fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     /// Why a part of it is not used, of the addresses that were asked for.
@@ -141,11 +149,12 @@ impl Dwarf {
     }
 }
 
-/// The sections of a file.
-fn load(elf: &Elf) -> Result<gimli::Dwarf<Slice>> {
+/// The sections of a file, and their bytes.
+fn load(elf: &Elf) -> Result<(gimli::Dwarf<Slice>, u64)> {
     // Sections can share their bytes, and a compressed one can have a thousand times its size.
-    let mut left = elf.max().saturating_mul(2);
-    gimli::Dwarf::load(|id: gimli::SectionId| -> Result<Slice> {
+    let max = elf.max().saturating_mul(2);
+    let mut left = max;
+    let sections = gimli::Dwarf::load(|id: gimli::SectionId| -> Result<Slice> {
         let section = elf.section_named(id.name().as_bytes());
         let section = section.filter(|section| section.has_bytes() && is_used(id));
         let bytes =
@@ -161,14 +170,15 @@ fn load(elf: &Elf) -> Result<gimli::Dwarf<Slice>> {
             return Ok(slice.range_to(..end));
         }
         Ok(slice)
-    })
+    })?;
+    Ok((sections, max - left))
 }
 
-/// The sections of the file with the parts that others share, and its units.
-fn load_shared(elf: &Elf) -> Result<(gimli::Dwarf<Slice>, Vec<names::Header>)> {
-    let mut sections = load(elf)?;
+/// The sections of the file with the parts that others share, its units, and the bytes.
+fn load_shared(elf: &Elf) -> Result<(gimli::Dwarf<Slice>, Vec<names::Header>, u64)> {
+    let (mut sections, bytes) = load(elf)?;
     let units = units::measure_shared(&mut sections)?;
-    Ok((sections, units))
+    Ok((sections, units, bytes))
 }
 
 /// Whether functions, files and lines are found with a section. Others have the places of variables,

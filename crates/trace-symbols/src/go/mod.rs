@@ -60,6 +60,11 @@ impl GoSymbols {
         Ok(Some(Self { table }))
     }
 
+    /// The bytes in memory.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.table.bytes()
+    }
+
     /// The frame on the stack of the function at an address. `None` if it is not one of Go, or of a
     /// version before Go 1.18.
     #[cfg(feature = "unwind")]

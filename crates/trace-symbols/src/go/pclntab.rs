@@ -100,6 +100,11 @@ impl PcLnTab {
         (functions > 0 && end <= data.len() as u64).then_some(this)
     }
 
+    /// The bytes in memory.
+    pub(super) fn bytes(&self) -> u64 {
+        (self.data.len() + self.function_data.len()) as u64
+    }
+
     /// Whether addresses are relative to the start of the code, which the table does not have.
     pub(super) fn is_relative(&self) -> bool {
         self.version >= Version::Go18

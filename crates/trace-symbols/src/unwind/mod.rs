@@ -7,7 +7,7 @@ mod tables;
 use crate::elf::Elf;
 use crate::error::{Result, Unresolved};
 use crate::module::{Module, ModuleId, ModuleKind};
-use crate::options::Options;
+use crate::options::{ALL_TABLES, Options};
 use crate::source;
 use crate::spaces::{AddressSpaces, Location};
 use gimli::UnwindContext;
@@ -86,6 +86,8 @@ impl StackEnd {
 pub struct Unwinder {
     options: Options,
     files: HashMap<ModuleId, FileTables>,
+    /// Bytes of the tables of all files.
+    bytes: u64,
     rules: HashMap<Location, Rule>,
     context: UnwindContext<usize>,
 }
@@ -100,15 +102,29 @@ struct FileTables {
 }
 
 impl FileTables {
-    fn open(module: &Module, options: &Options) -> Self {
+    /// Reads the tables of a module. `total` is the number of bytes of all tables.
+    fn open(module: &Module, options: &Options, total: &mut u64) -> Self {
         // Before the file is read, which takes a while.
         let is_file = module.kind == ModuleKind::File;
         let was_here = is_file.then(|| source::is_here(module, options));
         let tables = match module.kind {
+            ModuleKind::File if *total > options.max_total_bytes => {
+                Err(Unresolved::TooLarge { what: ALL_TABLES, size: *total })
+            }
             ModuleKind::File | ModuleKind::Vdso => Tables::open(module, options),
             _ => Ok(None),
         };
-        Self { process: module.process, was_here, tables }
+        let this = Self { process: module.process, was_here, tables };
+        *total = total.saturating_add(this.bytes());
+        this
+    }
+
+    /// The bytes of the tables.
+    fn bytes(&self) -> u64 {
+        match &self.tables {
+            Ok(Some(tables)) => tables.bytes(),
+            _ => 0,
+        }
     }
 
     /// Whether the file is no longer the one whose tables were read.
@@ -120,7 +136,7 @@ impl FileTables {
 
 impl fmt::Debug for Unwinder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { options, files, rules, context: _ } = self;
+        let Self { options, files, bytes: _, rules, context: _ } = self;
         f.debug_struct("Unwinder")
             .field("options", options)
             .field("files", &files.len())
@@ -141,6 +157,7 @@ impl Unwinder {
         Self {
             options,
             files: HashMap::new(),
+            bytes: 0,
             rules: HashMap::new(),
             context: UnwindContext::new(),
         }
@@ -206,7 +223,9 @@ impl Unwinder {
         let tables = Tables::of(&Elf::from_bytes(image, self.options.max_bytes)?, None)?;
         self.rules.retain(|location, _| location.module != module);
         let file = FileTables { process: None, was_here: None, tables: Ok(tables) };
-        self.files.insert(module, file);
+        self.bytes = self.bytes.saturating_add(file.bytes());
+        let old = self.files.insert(module, file);
+        self.bytes = self.bytes.saturating_sub(old.map_or(0, |old| old.bytes()));
         Ok(())
     }
 
@@ -219,6 +238,7 @@ impl Unwinder {
         for (id, file) in &mut self.files {
             let module = spaces.module(*id);
             if module.is_some_and(|module| file.is_replaced(module, options)) {
+                self.bytes = self.bytes.saturating_sub(file.bytes());
                 file.tables = Err(Unresolved::Replaced);
                 forgotten.push(*id);
             }
@@ -234,9 +254,10 @@ impl Unwinder {
         module: &Module,
         architecture: Architecture,
     ) -> Option<(&Rule, Option<&Tables>)> {
-        let options = &self.options;
-        let open = || FileTables::open(module, options);
-        let file = self.files.entry(location.module).or_insert_with(open);
+        let (options, total) = (&self.options, &mut self.bytes);
+        let mut open = || FileTables::open(module, options, total);
+        let file = self.files.entry(location.module).or_insert_with(&mut open);
+        // It has no bytes.
         let is_missing = file.tables.as_ref().is_err_and(Unresolved::is_of_missing_file);
         if is_missing && file.process != module.process {
             *file = open();

@@ -102,6 +102,13 @@ impl Tables {
         }))
     }
 
+    /// The bytes in memory.
+    pub(super) fn bytes(&self) -> u64 {
+        let sections = [&self.eh_frame, &self.debug_frame].into_iter().flatten();
+        let sizes = sections.map(|s| (s.bytes.len() + size_of_val(&*s.index)) as u64);
+        sizes.sum::<u64>() + self.go.as_ref().map_or(0, GoSymbols::bytes)
+    }
+
     /// The rule for the caller's registers at a position of the file.
     pub(super) fn rule(&self, position: u64, context: &mut UnwindContext<usize>) -> Option<Rule> {
         let address = crate::elf::address_of(&self.segments, position)?;
