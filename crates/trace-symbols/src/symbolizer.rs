@@ -624,8 +624,7 @@ mod tests {
 
     #[test]
     fn names_that_are_kept_have_a_limit() {
-        let mut symbols = Symbolizer::default();
-        symbols.max_texts = 1000;
+        let mut symbols = Symbolizer { max_texts: 1000, ..Symbolizer::default() };
         for n in 0..100 {
             let name = format!("{n}{}", "x".repeat(100));
             let module = symbols.spaces_mut().add_module(Module::kernel_function(&name));
