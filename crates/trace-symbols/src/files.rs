@@ -5,6 +5,7 @@ use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 use std::fs::File;
 use std::io::{self, Read};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -123,14 +124,18 @@ fn started(process: u32) -> Option<SystemTime> {
     SystemTime::now().checked_sub(now.checked_sub(start)?)
 }
 
-/// Whether a process has the file at a path open.
+/// Whether a process has the file at a path open, other than as this one.
 fn has_open(process: u32, file: &File, path: &Path) -> bool {
     let inode = |metadata: io::Result<std::fs::Metadata>| {
         metadata.ok().map(|metadata| (metadata.dev(), metadata.ino()))
     };
     let own = inode(file.metadata());
+    let this = (process == std::process::id()).then(|| file.as_raw_fd().to_string());
     let open = std::fs::read_dir(format!("/proc/{process}/fd"));
     open.into_iter().flatten().flatten().any(|link| {
+        if this.as_deref().is_some_and(|this| link.file_name() == this) {
+            return false;
+        }
         let link = link.path();
         // Others can be those of a server that does not answer.
         let has_name =
