@@ -180,7 +180,7 @@ pub(crate) fn task(args: &[String]) -> Result {
 }
 
 /// The most checks that run beside the others at a time.
-const MOST_BESIDE: usize = 2;
+const MOST_BESIDE: usize = 3;
 
 /// Runs each check, and those that wait beside the others: the first one that may run now.
 fn run(steps: &[&'static Step], report: &mut Report, beside: &mut Vec<Beside>) -> Result {
