@@ -102,6 +102,7 @@ const STEPS: &[Step] = &[
     }),
     step("integration tests, debug", integration_tests).waits(),
     step("live programs, release", live_tests).waits().of_kernel(),
+    step("kernels of virtual machines", test_kernel::other_kernels).waits().live(),
     step("tests, release", optimized_tests),
     step("feature powerset", || {
         // Not with --no-dev-deps, which changes the manifests while other checks build.
@@ -116,7 +117,6 @@ const STEPS: &[Step] = &[
     step("dependencies", || deny::task(&[])),
     step("sanitizers", || sanitize::sanitize(&[])),
     step("triscope perf and record, debug", test_kernel::programs).waits().of_kernel(),
-    step("kernels of virtual machines", test_kernel::other_kernels).waits().live(),
     step("packages, with unit tests, debug", || package::task(&[])),
     step("benches run", || {
         // Of the workspace: of their package alone, the libraries have fewer features, and are compiled
