@@ -52,9 +52,9 @@ Examples:
   triscope profile -e page-faults -o faults.folded ./program
   triscope profile --by goroutine -o cpu.svg -p 1234  of a Go program
 
-Recording your own processes needs no privilege while kernel.perf_event_paranoid is 2 or less; above
-1 stacks have no kernel part. --off-cpu and --wall need 1 or less, because a thread leaves the CPU
-in the kernel.
+Recording your own processes needs no privilege while kernel.perf_event_paranoid is 2 or less;
+above 1 stacks have no kernel part. --off-cpu and --wall need 1 or less, because a thread leaves
+the CPU in the kernel.
 ", target::privileges!()))]
 pub(crate) struct Args {
     /// The profile, by its name: .svg (a flame graph), .pb.gz (go tool pprof), .speedscope.json
