@@ -154,10 +154,19 @@ pub struct MappedAddress {
 ///
 /// Records are those of one machine, in time order. Memory grows with the number of mappings of live
 /// processes, and with that of files. The mappings of the last 1024 processes that ended are kept, as
-/// threads of a process can outlive its first thread.
+/// threads of a process can outlive its first thread. Four million mappings of processes are kept: those that
+/// a process shares with its parent count once. Others are [counted](Self::dropped).
 #[derive(Debug)]
 pub struct Mappings {
     processes: HashMap<u32, Arc<Space>>,
+    /// Number of mappings of all processes. Those that processes share count once.
+    count: usize,
+    /// Maximum of `count`.
+    limit: usize,
+    /// Number of mappings that may still be copied for processes that shared them.
+    copies: usize,
+    /// Number of mappings that were not kept.
+    dropped: u64,
     /// Processes between an `execve(2)` and their first new mapping.
     in_exec: HashSet<u32>,
     ended: EndedProcesses,
@@ -226,6 +235,14 @@ impl Generations {
 /// The address space of a process: mappings by their start.
 type Space = BTreeMap<u64, Mapping>;
 
+/// Maximum number of mappings of all processes: some 200 MB.
+const MAX_MAPPINGS: usize = 1 << 22;
+/// Mappings that may be copied for each record, on average. A process that maps a file after its fork gets its own
+/// copy of those of its parent: a few hundred. Each process of a crafted recording can have millions.
+const COPIES_PER_RECORD: usize = 1 << 8;
+/// Mappings that a new one adds: itself, and the rest of one that it cuts in two.
+const MOST_ADDED: usize = 2;
+
 #[derive(Clone, Copy, Debug)]
 struct Mapping {
     end: u64,
@@ -241,6 +258,10 @@ impl Mappings {
     pub fn new(features: &Features) -> Self {
         let mut this = Self {
             processes: HashMap::new(),
+            count: 0,
+            limit: MAX_MAPPINGS,
+            copies: MAX_MAPPINGS,
+            dropped: 0,
             in_exec: HashSet::new(),
             ended: EndedProcesses::default(),
             kernel: BTreeMap::new(),
@@ -257,6 +278,7 @@ impl Mappings {
 
     /// Takes a record. It changes something if it is about mappings.
     pub fn push(&mut self, record: &Record<'_>, raw: RawRecord<'_>) {
+        self.copies = (self.copies + COPIES_PER_RECORD).min(MAX_MAPPINGS);
         let at = time(record);
         if self.start.is_none() && at.is_some() {
             self.start = at;
@@ -276,7 +298,7 @@ impl Mappings {
             Record::Exit(exit) if exit.pid == exit.tid => {
                 self.in_exec.remove(&exit.pid);
                 if let Some(pid) = self.ended.end(exit.pid) {
-                    self.processes.remove(&pid);
+                    self.forget(pid);
                 }
             }
             _ => {}
@@ -320,10 +342,34 @@ impl Mappings {
             file.mapped_at = file.mapped_at.or(at).or(self.start);
         }
         if self.in_exec.remove(&mmap.pid) {
-            self.processes.remove(&mmap.pid);
+            self.forget(mmap.pid);
         }
-        let space = self.processes.entry(mmap.pid).or_default();
-        insert(Arc::make_mut(space), mmap.addr, Mapping { end, pgoff: mmap.pgoff, file });
+        self.insert(mmap.pid, mmap.addr, Mapping { end, pgoff: mmap.pgoff, file });
+    }
+
+    /// Adds a mapping of a process. Without room for its own copy of those that it shares, it loses them.
+    fn insert(&mut self, pid: u32, start: u64, mapping: Mapping) {
+        let space = self.processes.entry(pid).or_default();
+        let shared = if Arc::strong_count(space) > 1 { space.len() } else { 0 };
+        if shared > self.copies || self.count + shared > self.limit {
+            self.dropped += shared as u64;
+            *space = Arc::default();
+        } else {
+            self.copies -= shared;
+            self.count += shared;
+        }
+        let space = Arc::make_mut(space);
+        let before = space.len();
+        let has_room = self.count + MOST_ADDED <= self.limit;
+        self.dropped += insert(space, start, mapping, has_room);
+        self.count = self.count - before + space.len();
+    }
+
+    /// Forgets the mappings of a process.
+    fn forget(&mut self, pid: u32) {
+        // Those that another process shares stay.
+        let own = self.processes.remove(&pid).and_then(Arc::into_inner);
+        self.count -= own.map_or(0, |space| space.len());
     }
 
     /// Adds the kernel's text or a module, whose record is that of a [`Synthesizer`](crate::Synthesizer) or of
@@ -426,11 +472,11 @@ impl Mappings {
             // The number is used again.
             self.ended.revive(fork.pid);
             self.in_exec.remove(&fork.pid);
+            self.forget(fork.pid);
             let parent = self.processes.get(&fork.ppid).filter(|_| !is_listed(fork, raw));
-            match parent.map(Arc::clone) {
-                Some(space) => self.processes.insert(fork.pid, space),
-                None => self.processes.remove(&fork.pid),
-            };
+            if let Some(space) = parent.map(Arc::clone) {
+                self.processes.insert(fork.pid, space);
+            }
         }
     }
 
@@ -469,6 +515,12 @@ impl Mappings {
     pub fn file(&self, number: usize) -> Option<&MappedFile> {
         self.files.get(number)
     }
+
+    /// Number of mappings of processes that were not kept, because there are too many. Nothing is mapped at their
+    /// addresses.
+    pub const fn dropped(&self) -> u64 {
+        self.dropped
+    }
 }
 
 /// Whether a recorder lists a process that was there at the start. Its mappings follow: those of its
@@ -490,17 +542,23 @@ pub(crate) fn time(record: &Record<'_>) -> Option<Timestamp> {
     record.sample_id()?.time.filter(|time| time.nanos() != 0)
 }
 
-/// Inserts a mapping, and cuts those that it covers.
-fn insert(space: &mut Space, start: u64, mapping: Mapping) {
+/// Inserts a mapping, and cuts those that it covers. Without room, it is left out, and so are those that it would
+/// cut: the rest of them could be two. Returns the number of mappings that are lost.
+fn insert(space: &mut Space, start: u64, mapping: Mapping, has_room: bool) -> u64 {
     let end = mapping.end;
     // The rest of one that it is in would begin at the same address.
     if start >= end {
-        return;
+        return 0;
     }
+    let mut lost = 0;
     let covered: Vec<u64> =
         space.range(..end).rev().take_while(|(_, old)| old.end > start).map(|(s, _)| *s).collect();
     for old_start in covered {
         let Some(old) = space.remove(&old_start) else { continue };
+        if !has_room {
+            lost += u64::from(old_start < start || old.end > end);
+            continue;
+        }
         if old.end > end {
             let pgoff = old.pgoff.wrapping_add(end - old_start);
             space.insert(end, Mapping { pgoff, ..old });
@@ -509,7 +567,11 @@ fn insert(space: &mut Space, start: u64, mapping: Mapping) {
             space.insert(old_start, Mapping { end: start, ..old });
         }
     }
+    if !has_room {
+        return lost + 1;
+    }
     space.insert(start, mapping);
+    lost
 }
 
 /// The build ids of files by their names here: `perf` lists the files of modules.
@@ -541,12 +603,21 @@ mod tests {
     #[test]
     fn mappings_replace_what_they_cover() {
         let mut space = Space::new();
-        insert(&mut space, 10, Mapping { end: 50, pgoff: 100, file: 1 });
-        insert(&mut space, 20, Mapping { end: 30, pgoff: 0, file: 2 });
-        insert(&mut space, 45, Mapping { end: 60, pgoff: 7, file: 3 });
-        insert(&mut space, 35, Mapping { end: 35, pgoff: 0, file: 4 });
-        let shown: Vec<_> = space.iter().map(|(s, m)| (*s, m.end, m.pgoff, m.file)).collect();
-        assert_eq!(shown, [(10, 20, 100, 1), (20, 30, 0, 2), (30, 45, 120, 1), (45, 60, 7, 3)]);
+        let shown = |space: &Space| -> Vec<(u64, u64, u64, usize)> {
+            space.iter().map(|(s, m)| (*s, m.end, m.pgoff, m.file)).collect()
+        };
+        for (start, end, pgoff, file) in
+            [(10, 50, 100, 1), (20, 30, 0, 2), (45, 60, 7, 3), (35, 35, 0, 4)]
+        {
+            assert_eq!(insert(&mut space, start, Mapping { end, pgoff, file }, true), 0);
+        }
+        let all = [(10, 20, 100, 1), (20, 30, 0, 2), (30, 45, 120, 1), (45, 60, 7, 3)];
+        assert_eq!(shown(&space), all);
+        // Without room.
+        assert_eq!(insert(&mut space, 35, Mapping { end: 35, pgoff: 0, file: 5 }, false), 0);
+        assert_eq!(shown(&space), all);
+        let lost = insert(&mut space, 15, Mapping { end: 40, pgoff: 0, file: 5 }, false);
+        assert_eq!((lost, shown(&space)), (3, all[3..].to_vec()));
     }
 
     /// Applies a record with this body.
@@ -609,20 +680,92 @@ mod tests {
         assert!(mappings.at(2, 0x1800, false).is_some());
     }
 
+    /// Maps a page of a process.
+    fn map(mappings: &mut Mappings, pid: u32, start: u64) {
+        let place = [start, 0x1000, 0].map(u64::to_ne_bytes).concat();
+        let body = [&words(&[pid, pid])[..], &place, b"/bin/x\0\0"].concat();
+        apply(mappings, perf_sys::PERF_RECORD_MMAP, &body);
+    }
+
+    /// A process forks another one.
+    fn fork(mappings: &mut Mappings, pid: u32, parent: u32) {
+        let fork = [&words(&[pid, parent, pid, parent])[..], &1_u64.to_ne_bytes()].concat();
+        apply(mappings, perf_sys::PERF_RECORD_FORK, &fork);
+    }
+
+    fn exit(mappings: &mut Mappings, pid: u32) {
+        let exit = [&words(&[pid, 1, pid, 1])[..], &1_u64.to_ne_bytes()].concat();
+        apply(mappings, perf_sys::PERF_RECORD_EXIT, &exit);
+    }
+
+    /// Number of mappings of all processes, those that processes share once.
+    fn distinct(mappings: &Mappings) -> usize {
+        let spaces = mappings.processes.values().map(|space| (Arc::as_ptr(space), space.len()));
+        spaces.collect::<HashMap<_, _>>().into_values().sum()
+    }
+
+    /// Each process of a crafted recording copies the mappings of its parent.
+    #[test]
+    fn mappings_of_all_processes_have_a_limit() {
+        let mut mappings = Mappings::new(&Features::default());
+        mappings.limit = 1000;
+        (0..100).for_each(|page| map(&mut mappings, 1, page << 12));
+        let is_mapped = |mappings: &Mappings, pid, page: u64| {
+            mappings.at(pid, page << 12 | 0x800, false).is_some()
+        };
+        for pid in 2..200 {
+            fork(&mut mappings, pid, 1);
+            assert_eq!(mappings.count, distinct(&mappings));
+            assert!(is_mapped(&mappings, pid, 99), "it shares them");
+            map(&mut mappings, pid, 200 << 12);
+            assert_eq!(mappings.count, distinct(&mappings));
+            assert!(mappings.count <= 1000);
+        }
+        // Of nine processes, all is kept. Others lose what they shared, and then their own mapping.
+        assert!(is_mapped(&mappings, 9, 99) && is_mapped(&mappings, 9, 200));
+        assert!(!is_mapped(&mappings, 20, 99) && is_mapped(&mappings, 20, 200));
+        assert!(!is_mapped(&mappings, 199, 99) && !is_mapped(&mappings, 199, 200));
+        assert!(is_mapped(&mappings, 1, 99));
+        let kept = (2..200).map(|pid| [99, 200].map(|page| is_mapped(&mappings, pid, page)));
+        let lost: u64 = kept.map(|[old, new]| 100 * u64::from(!old) + u64::from(!new)).sum();
+        assert_eq!(mappings.dropped(), lost);
+        // There is room again.
+        let most = EndedProcesses::MAX as u32;
+        (2..200).chain(1000..1000 + most).for_each(|pid| exit(&mut mappings, pid));
+        assert_eq!((mappings.count, distinct(&mappings)), (100, 100));
+        fork(&mut mappings, 300, 1);
+        map(&mut mappings, 300, 200 << 12);
+        assert!(is_mapped(&mappings, 300, 99) && is_mapped(&mappings, 300, 200));
+        assert_eq!(mappings.dropped(), lost);
+    }
+
+    /// The same process is forked again and again by one with many mappings.
+    #[test]
+    fn copies_of_mappings_have_a_limit() {
+        const PAGES: u64 = 1000;
+        const ROUNDS: u64 = 1000;
+        let mut mappings = Mappings::new(&Features::default());
+        (0..PAGES).for_each(|page| map(&mut mappings, 1, page << 12));
+        mappings.copies = 5 * PAGES as usize;
+        for _ in 0..ROUNDS {
+            fork(&mut mappings, 2, 1);
+            map(&mut mappings, 2, PAGES << 12);
+            assert!(mappings.at(2, PAGES << 12, false).is_some());
+            assert_eq!(mappings.count, distinct(&mappings));
+        }
+        let copied = PAGES * ROUNDS - mappings.dropped();
+        assert!(copied <= 5 * PAGES + 2 * ROUNDS * COPIES_PER_RECORD as u64);
+        assert!(copied > PAGES * ROUNDS / 2);
+    }
+
     /// The record of the end of a process between `execve(2)` and its first mapping was lost.
     #[test]
     fn a_new_process_with_a_number_that_executed_a_program_keeps_what_it_inherits() {
         let mut mappings = Mappings::new(&Features::default());
-        let map = |mappings: &mut Mappings, pid: u32, start: u64| {
-            let place = [start, 0x1000, 0].map(u64::to_ne_bytes).concat();
-            let body = [&words(&[pid, pid])[..], &place, b"/bin/x\0\0"].concat();
-            apply(mappings, perf_sys::PERF_RECORD_MMAP, &body);
-        };
         map(&mut mappings, 7, 0x1000);
         let comm = [&words(&[9, 9])[..], b"x\0\0\0\0\0\0\0"].concat();
         apply_with(&mut mappings, perf_sys::PERF_RECORD_COMM, 1 << 13, &comm);
-        let fork = [&words(&[9, 7, 9, 7])[..], &1_u64.to_ne_bytes()].concat();
-        apply(&mut mappings, perf_sys::PERF_RECORD_FORK, &fork);
+        fork(&mut mappings, 9, 7);
         map(&mut mappings, 9, 0x3000);
         assert!([0x1800, 0x3800].iter().all(|address| mappings.at(9, *address, false).is_some()));
     }
@@ -642,8 +785,7 @@ mod tests {
         assert_eq!(map(&mut mappings, 1), (Some(1), vec![]));
         for pid in 2..100 {
             map(&mut mappings, pid);
-            let exit = [&words(&[pid, 1, pid, 1])[..], &1_u64.to_ne_bytes()].concat();
-            apply(&mut mappings, perf_sys::PERF_RECORD_EXIT, &exit);
+            exit(&mut mappings, pid);
         }
         assert_eq!(map(&mut mappings, 100), (Some(100), vec![99, 98, 97, 96, 95, 94, 93, 1]));
         // Of those that run, the last ones.

@@ -118,6 +118,8 @@ pub(crate) fn read(
     report(state.undecodable, "records could not be decoded");
     report(state.cut.get(), "stacks were unwound incompletely");
     report(state.without_callers.get(), "stacks are without callers in user space");
+    let dropped = state.symbols.as_ref().map_or(0, |symbols| symbols.mappings().dropped());
+    report(dropped, "mappings were too many: their frames have no file");
     state.symbols.iter().for_each(Symbols::print_problems);
     Ok(state)
 }

@@ -86,6 +86,9 @@ pub struct PerfStats {
     /// Stacks without their frames of user space: the kernel deferred them to a record of their own
     /// (`PERF_RECORD_CALLCHAIN_DEFERRED`, Linux 6.19), which did not come.
     pub deferred: u64,
+    /// Mappings that were not kept, because there are too many ([`Mappings::dropped`](perf_data::Mappings::dropped)):
+    /// frames at their addresses have neither a file nor a function.
+    pub dropped_mappings: u64,
     /// Times that the kernel throttled an event (`PERF_RECORD_THROTTLE`): samples are missing then.
     pub throttled: u64,
     /// Records that are earlier than one before them. Their events have the time of that one, so the states
@@ -296,7 +299,12 @@ impl PerfSource {
 
     /// Statistics of the samples so far.
     pub const fn stats(&self) -> PerfStats {
-        PerfStats { cut: self.stacks.cut, deferred: self.deferred.missing, ..self.stats }
+        PerfStats {
+            cut: self.stacks.cut,
+            deferred: self.deferred.missing,
+            dropped_mappings: self.stacks.dropped_mappings(),
+            ..self.stats
+        }
     }
 
     /// Appends the model events of the next record, in time order.

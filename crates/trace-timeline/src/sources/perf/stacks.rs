@@ -193,6 +193,11 @@ impl Stacks {
         self.mappings.push(record, raw);
     }
 
+    /// Number of mappings that were not kept.
+    pub(super) const fn dropped_mappings(&self) -> u64 {
+        self.mappings.dropped()
+    }
+
     /// Finds the addresses of user space that are not in the call chain: the instruction of the sample,
     /// then return addresses.
     fn unwind(&mut self, sample: &Sample<'_>, entry: &Entry<'_>) {

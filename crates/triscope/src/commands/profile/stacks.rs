@@ -131,6 +131,11 @@ impl Stacks {
                 "stacks whose deferred user frames did not come",
             ),
             (
+                stats.dropped_mappings,
+                "mapping too many: its frames have no file",
+                "mappings too many: their frames have no file",
+            ),
+            (
                 stats.unfinished,
                 "wait of unknown duration left out",
                 "waits of unknown duration left out",

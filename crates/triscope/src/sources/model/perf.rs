@@ -99,6 +99,7 @@ impl Opening<'_> {
                     (stats.truncated, "stacks that the kernel truncated"),
                     (stats.cut, "stacks that were unwound incompletely"),
                     (stats.deferred, "stacks whose deferred user frames did not come"),
+                    (stats.dropped_mappings, "mappings too many, whose frames have no file"),
                     (stats.unfinished, "waits of unknown duration, left out"),
                     (stats.throttled, "times that the kernel throttled the sampling"),
                     (reader.late(), "records out of order"),
