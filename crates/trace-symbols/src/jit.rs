@@ -8,6 +8,8 @@ use crate::module::Module;
 use crate::options::Options;
 use crate::perf_map::PerfMap;
 use crate::spaces::AddressSpaces;
+use rustix::io::Errno;
+use rustix::process::{Pid, test_kill_process};
 use std::path::Path;
 use trace_common::Timestamp;
 
@@ -123,6 +125,33 @@ fn is_jitdump(path: &str, process: u32) -> bool {
 }
 
 fn read_dump(process: u32, path: &Path, max: u64) -> Result<JitDump> {
+    // It could write the rest of the last record after the file is read.
+    let is_complete = has_ended(process);
     let bytes = files::read_written_by(process, |_| path.to_owned(), max, "the jitdump file")?;
-    JitDump::parse(&bytes)
+    JitDump::parse(&bytes, is_complete)
+}
+
+/// Whether no process has this number, also none that this user may not see in `/proc`.
+fn has_ended(process: u32) -> bool {
+    let pid = i32::try_from(process).ok().and_then(Pid::from_raw);
+    pid.is_some_and(|pid| test_kill_process(pid) == Err(Errno::SRCH))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_jitdump_file_is_complete_when_its_process_has_ended() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("jit.dump");
+        // The header of 40 bytes, and the first bytes of a record.
+        let mut dump = [0x4a69_5444_u32, 1, 40, 62, 0, 7].map(u32::to_le_bytes).concat();
+        dump.extend([0; 16 + 8]);
+        std::fs::write(&path, dump).unwrap();
+        let damaged = |process| read_dump(process, &path, 1 << 20).unwrap().damaged;
+        assert_eq!(damaged(std::process::id()), 0);
+        // No process has such a number.
+        assert_eq!(damaged(i32::MAX as u32), 1);
+    }
 }

@@ -71,8 +71,9 @@ pub(crate) struct Found<'a> {
 }
 
 impl JitDump {
-    /// Reads a file of `CLOCK_MONOTONIC` times.
-    pub(crate) fn parse(bytes: &[u8]) -> Result<Self> {
+    /// Reads a file of `CLOCK_MONOTONIC` times. If it is complete, a record that its end cuts off is damaged:
+    /// otherwise the process may be in the middle of it.
+    pub(crate) fn parse(bytes: &[u8], is_complete: bool) -> Result<Self> {
         let error = malformed("the jitdump header");
         let mut c = Cursor::new(bytes);
         let magic = c.u32().map_err(&error)?;
@@ -92,8 +93,11 @@ impl JitDump {
         let mut this = Self::default();
         let mut c = Cursor::with_base(rest, size.into());
         let mut pending = Pending::default();
-        // The process may be in the middle of the last record.
-        while let Ok((kind, at, mut record)) = next(&mut c) {
+        while !c.is_empty() {
+            let Ok((kind, at, mut record)) = next(&mut c) else {
+                this.damaged += u64::from(is_complete);
+                break;
+            };
             let read = match kind {
                 JIT_CODE_LOAD => this.load(at, &mut record, &mut pending),
                 JIT_CODE_MOVE => this.relocate(at, &mut record),
@@ -322,7 +326,7 @@ mod tests {
         record(&mut file, JIT_CODE_MOVE, 30, &[0, 0x1000, 0x1000, 0x2000, 8, 2], b"");
         record(&mut file, JIT_CODE_LOAD, 40, &[0], b"");
         file.extend([0, 0, 0, 0, 99, 0]);
-        let dump = JitDump::parse(&file).unwrap();
+        let dump = JitDump::parse(&file, false).unwrap();
         let name = |address, time| dump.at(address, at(time)).map(|found| found.name);
         assert_eq!(name(0x1004, 9), None);
         assert_eq!(name(0x1004, 10), Some("first"));
@@ -336,7 +340,31 @@ mod tests {
         assert_eq!(any(0x1004), Err(Unresolved::Ambiguous));
         assert_eq!([any(0x1009), any(0x2004)], [Ok(Some("first")), Ok(Some("second"))]);
         assert_eq!(any(0x3000), Ok(None));
-        assert!(JitDump::parse(&header(1)).is_err(), "another clock");
+        assert!(JitDump::parse(&header(1), true).is_err(), "another clock");
+    }
+
+    #[test]
+    fn a_record_that_the_end_of_a_complete_file_cuts_off_is_damaged() {
+        let mut file = header(0);
+        record(&mut file, JIT_CODE_LOAD, 1, &[0, 0x1000, 0x1000, 16, 1], b"f\0");
+        let before = file.len();
+        record(&mut file, JIT_CODE_LOAD, 2, &[0, 0x2000, 0x2000, 16, 2], b"g\0");
+        let read = |end: usize, is_complete| {
+            let dump = JitDump::parse(&file[..end], is_complete).unwrap();
+            assert!(dump.at(0x1004, at(5)).is_some());
+            (dump.damaged, dump.at(0x2004, at(5)).is_some())
+        };
+        for end in before + 1..file.len() {
+            assert_eq!([true, false].map(|is| read(end, is)), [(1, false), (0, false)], "{end}");
+        }
+        for is_complete in [true, false] {
+            assert_eq!(read(before, is_complete), (0, false));
+            assert_eq!(read(file.len(), is_complete), (0, true));
+        }
+        // Nothing is read behind the last record.
+        record(&mut file, JIT_CODE_CLOSE, 3, &[], b"");
+        file.push(0);
+        assert_eq!(JitDump::parse(&file, true).unwrap().damaged, 0);
     }
 
     /// The line at an offset of the code at 0x1000.
@@ -344,7 +372,7 @@ mod tests {
         let mut file = header;
         code(&mut file, 0x1000, offsets, b"a.js\0");
         code(&mut file, 0x2000, others, b"a.js\0");
-        let dump = JitDump::parse(&file).unwrap();
+        let dump = JitDump::parse(&file, false).unwrap();
         assert_eq!(dump.damaged, 0);
         dump.at(0x1000 + offset, at(5))?.line.map(|(_, line)| line)
     }
@@ -376,7 +404,7 @@ mod tests {
         let mut file = header_of(62, ADDS_ELF_HEADER, 0);
         code(&mut file, 0x1000, &[0x40, 0x48], b"\xe6M\x02\0\0\0\0\0\x07\xf0\0");
         code(&mut file, 0x2000, &[0x40], b"a.js\0");
-        let dump = JitDump::parse(&file).unwrap();
+        let dump = JitDump::parse(&file, false).unwrap();
         assert_eq!(dump.damaged, 1);
         let found = |address| dump.at(address, at(5)).map(|found| (found.name, found.line));
         assert_eq!(found(0x1010), Some(("f", None)));
@@ -389,7 +417,7 @@ mod tests {
             let mut file = header(0);
             record(&mut file, kind, 1, &words, &rest);
             file.extend(rest);
-            if let Ok(dump) = JitDump::parse(&file) {
+            if let Ok(dump) = JitDump::parse(&file, true) {
                 let _ = dump.at(0x1000, at(5));
             }
         }

@@ -224,14 +224,14 @@ impl Symbolizer {
     }
 
     /// Uses a jitdump file (`jit-PID.dump`) for the just-in-time compiled code of a process, in place of
-    /// its own. Returns the number of records that are damaged.
+    /// its own. Returns the number of records that are damaged, with one that the end of the file cuts off.
     ///
     /// # Errors
     ///
     /// [`Unresolved::Malformed`] if the header is none, or the times are not those of
     /// `CLOCK_MONOTONIC`.
     pub fn add_jitdump(&mut self, process: u32, bytes: &[u8]) -> Result<u64> {
-        let dump = JitDump::parse(bytes)?;
+        let dump = JitDump::parse(bytes, true)?;
         let damaged = dump.damaged;
         self.describe(process, |jit| (jit.dump, jit.refused) = (Some(dump), None));
         Ok(damaged)
@@ -413,7 +413,8 @@ impl Symbolizer {
     }
 
     /// Number of damaged records of the jitdump file that describes just-in-time compiled code: they are left
-    /// out. 0 of other modules, and if none of its addresses was asked for.
+    /// out. One that the end of the file cuts off counts if the process had ended when the file was read. 0 of
+    /// other modules, and if none of its addresses was asked for.
     pub fn damaged_records(&self, module: ModuleId) -> u64 {
         match self.resolvers.get(module.index()) {
             Some(Some(Resolver::Jit(jit))) => jit.dump.as_ref().map_or(0, |dump| dump.damaged),
