@@ -494,8 +494,11 @@ impl Elf {
         let names = self.bytes("symbol names", names)?;
         let size = if self.is_64 { 24 } else { 16 };
         table.reserve(bytes.len() / size);
+        let texts = TextTable::new(&names);
+        // Once for each section, not for each symbol in it.
+        let with_labels: Vec<bool> = self.sections.iter().map(Section::has_code_or_data).collect();
         for entry in bytes.chunks_exact(size) {
-            if let Some(symbol) = self.symbol(&mut Cursor::new(entry), &names) {
+            if let Some(symbol) = self.symbol(&mut Cursor::new(entry), &texts, &with_labels) {
                 table.push(&symbol);
             }
         }
@@ -503,7 +506,13 @@ impl Elf {
         Ok(())
     }
 
-    fn symbol(&self, c: &mut Cursor<'_>, names: &[u8]) -> Option<NewSymbol> {
+    /// Reads a symbol. `with_labels` says by section whether its labels are functions or data.
+    fn symbol(
+        &self,
+        c: &mut Cursor<'_>,
+        names: &TextTable<'_>,
+        with_labels: &[bool],
+    ) -> Option<NewSymbol> {
         const EM_ARM: u16 = 40;
         const STT_NOTYPE: u8 = 0;
         const STT_OBJECT: u8 = 1;
@@ -530,7 +539,7 @@ impl Elf {
             STT_NOTYPE if matches!(other & 3, STV_INTERNAL | STV_HIDDEN) => return None,
             // A label without a type, in code or data.
             STT_NOTYPE => {
-                self.sections.get(usize::from(index)).filter(|s| s.has_code_or_data())?;
+                with_labels.get(usize::from(index)).filter(|has| **has)?;
                 false
             }
             _ => return None,
@@ -540,7 +549,7 @@ impl Elf {
             2 => Binding::Weak,
             _ => Binding::Global,
         };
-        let name = text_at(names, at);
+        let name = names.at(at);
         // Marks of code and data on ARM are no names.
         let is_mark = !is_typed && name.starts_with(b"$");
         // Bit 0 of a function of 32-bit ARM is the mark of Thumb code, not a part of its address.
@@ -551,6 +560,46 @@ impl Elf {
         let section = self.sections.get(usize::from(index));
         let limit = section.map(|section| section.address.saturating_add(section.size));
         (!is_mark).then_some(NewSymbol { start, size, limit, name, binding, is_typed })
+    }
+}
+
+/// A table of texts that end in NUL. Millions of them can be parts of one with many kilobytes, whose end is searched
+/// once.
+struct TextTable<'a> {
+    table: &'a [u8],
+    /// By block: the offset of the first NUL in it or behind it, or the end of the table.
+    ends: Vec<usize>,
+}
+
+impl<'a> TextTable<'a> {
+    /// Bytes that are searched for the end of a text.
+    const BLOCK: usize = 1 << 8;
+
+    fn new(table: &'a [u8]) -> Self {
+        let mut end = table.len();
+        let blocks = table.chunks(Self::BLOCK).enumerate().rev().map(|(block, bytes)| {
+            if let Some(at) = bytes.iter().position(|byte| *byte == 0) {
+                end = block * Self::BLOCK + at;
+            }
+            end
+        });
+        let mut ends: Vec<usize> = blocks.collect();
+        ends.reverse();
+        Self { table, ends }
+    }
+
+    /// As [`text_at`].
+    fn at(&self, offset: u32) -> &'a [u8] {
+        let start = offset as usize;
+        let next = start / Self::BLOCK + 1;
+        let block_end = next.saturating_mul(Self::BLOCK).min(self.table.len());
+        let block = self.table.get(start..block_end).unwrap_or_default();
+        let end = match block.iter().position(|byte| *byte == 0) {
+            Some(at) => start + at,
+            None => self.ends.get(next).copied().unwrap_or(self.table.len()),
+        };
+        let text = self.table.get(start..end).unwrap_or_default();
+        text.get(..MAX_TEXT).unwrap_or(text)
     }
 }
 

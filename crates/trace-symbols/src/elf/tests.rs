@@ -128,7 +128,8 @@ fn functions_of_thumb_begin_at_their_code() {
         // The name, the type, the section, the address and the size.
         let mut symbol = vec![1, 0, 0, 0, kind, 0, 1, 0];
         symbol.extend([0x1001_u64, 8].map(u64::to_le_bytes).concat());
-        file.symbol(&mut Cursor::new(&symbol), b"\0f\0").unwrap().start
+        let names = TextTable::new(b"\0f\0");
+        file.symbol(&mut Cursor::new(&symbol), &names, &[]).unwrap().start
     };
     assert_eq!(start(EM_ARM, FUNC), 0x1000);
     assert_eq!([start(EM_ARM, OBJECT), start(62, FUNC)], [0x1001; 2]);
@@ -173,6 +174,25 @@ fn hidden_labels_are_no_functions() {
     };
     assert_eq!([INTERNAL, HIDDEN].map(names_at), [["syscall", "syscall", "label"]; 2]);
     assert_eq!([DEFAULT, PROTECTED].map(names_at), [["syscall", "cp_end", "label"]; 2]);
+}
+
+/// All symbols of a crafted file have parts of one long name: its end is found by block.
+#[test]
+fn names_that_share_an_end_are_those_of_a_search() {
+    const BLOCK: usize = TextTable::BLOCK;
+    let long = [&b"a\0"[..], &[b'x'; 3 * BLOCK], b"\0b\0", &[b'y'; BLOCK]].concat();
+    let unended = vec![b'z'; MAX_TEXT + 3 * BLOCK];
+    for table in [&long[..], &long[..2 * BLOCK], &unended[..], &[0; BLOCK], b""] {
+        let texts = TextTable::new(table);
+        assert_eq!(texts.ends.len(), table.len().div_ceil(BLOCK));
+        let near_end = table.len().saturating_sub(3 * BLOCK)..table.len() + 2;
+        for offset in (0..4 * BLOCK).chain(near_end).chain([u32::MAX as usize]) {
+            assert_eq!(texts.at(offset as u32), text_at(table, offset as u32), "{offset}");
+        }
+    }
+    // Of the text in the second block, the end is that of the fourth one.
+    let end = 2 + 3 * BLOCK;
+    assert_eq!(TextTable::new(&long).ends, [1, end, end, end, long.len()]);
 }
 
 #[test]

@@ -6,6 +6,9 @@ use crate::error::{Result, Unresolved, malformed};
 /// Maximum number of bytes of a name.
 const MAX_NAME: usize = 1 << 16;
 
+/// Maximum number of bytes of the indices of its parts: each part has a character between it and the next one.
+const MAX_PARTS: usize = 4 * MAX_NAME;
+
 impl PortablePdb {
     /// The name of a document, by its row: parts with a character between them.
     pub(super) fn document(&self, row: u32) -> Result<String> {
@@ -13,6 +16,9 @@ impl PortablePdb {
         let mut columns = self.row(&self.documents, row)?;
         let index = self.heaps.blob(&mut columns).map_err(malformed(WHAT))?;
         let mut parts = self.blob(index)?;
+        if parts.remaining() > MAX_PARTS {
+            return Err(Unresolved::Malformed { what: WHAT, offset: parts.offset() });
+        }
         let separator = parts.u8().map_err(malformed(WHAT))?;
         let mut name = Vec::new();
         let mut is_first = true;

@@ -103,7 +103,7 @@ impl PortablePdb {
     ///
     /// # Errors
     ///
-    /// [`Unresolved::Malformed`].
+    /// [`Unresolved::Malformed`], and [`Unresolved::TooLarge`] of a method whose lines have more than 4 MiB.
     pub fn line(&self, token: u32, il_offset: u32) -> Result<Option<Line>> {
         const METHOD_DEF: u32 = 0x06;
         let row = token & 0x00ff_ffff;

@@ -21,12 +21,19 @@ const END: i64 = 0x2000_0000;
 /// One more than the greatest column.
 const END_COLUMN: i64 = 0x1_0000;
 
+/// Bytes of the points of a method, which are read for each of its addresses. A point has about five bytes: a method
+/// with 100 000 lines has half a megabyte.
+pub(super) const MAX_BYTES: usize = 1 << 22;
+
 /// The last point with a line at an offset or before it. `document` is 0 if the method has several.
 ///
 /// Points without a line are those of code that the compiler made up: such code has the line before it,
 /// as in the runtime's own stack traces.
 pub(super) fn at(mut blob: Cursor<'_>, document: u32, il_offset: u32) -> Result<Option<Point>> {
     let blob = &mut blob;
+    if blob.remaining() > MAX_BYTES {
+        return Err(Unresolved::TooLarge { what: WHAT, size: blob.remaining() as u64 });
+    }
     let _local_signature = compressed::unsigned(blob, WHAT)?;
     let mut document = match document {
         0 => compressed::unsigned(blob, WHAT)?,

@@ -135,6 +135,33 @@ fn names_that_grow_are_refused() {
     assert!(matches!(pdb.line(0x0600_0001, 0), Err(Unresolved::Malformed { .. })));
 }
 
+/// Each address of a crafted file would read all of it.
+#[test]
+fn points_of_a_method_have_a_limit() {
+    let zeros = vec![0; points::MAX_BYTES + 1];
+    let at = |bytes| points::at(Cursor::new(bytes), 1, u32::MAX);
+    assert_eq!(at(&zeros[1..]), Ok(None));
+    let size = zeros.len() as u64;
+    assert_eq!(at(&zeros), Err(Unresolved::TooLarge { what: "sequence points", size }));
+}
+
+#[test]
+fn names_of_too_many_parts_are_refused() {
+    let mut pdb = PortablePdb::parse(file(&[(1, POINTS)])).unwrap();
+    assert_eq!(pdb.blobs.end, pdb.bytes.len());
+    let name = (pdb.blobs.len() as u16).to_le_bytes();
+    // Empty parts without a character between them.
+    let size = 1_u32 << 20;
+    pdb.bytes.extend((0xc000_0000 | size).to_be_bytes());
+    pdb.bytes.resize(pdb.bytes.len() + size as usize, 0);
+    pdb.blobs.end = pdb.bytes.len();
+    let row = pdb.documents.start;
+    pdb.bytes[row..row + 2].copy_from_slice(&name);
+    let found = pdb.line(0x0600_0001, 0);
+    let what = "the name of a document";
+    assert!(matches!(found, Err(Unresolved::Malformed { what: w, .. }) if w == what), "{found:?}");
+}
+
 /// An assembly whose debug directory has an entry of another kind, then this file.
 fn assembly(pdb: &[u8], is_wide: bool) -> Vec<u8> {
     let mut deflated = b"MPDB".to_vec();
