@@ -32,8 +32,9 @@ pub struct Options {
     /// Maximum number of bytes of one table that is read from a file.
     pub max_bytes: u64,
     /// Maximum number of bytes of the tables of all files: a file that is met when there are more is not read
-    /// ([`Unresolved::TooLarge`](crate::Unresolved::TooLarge)). The lines and inlined calls that are found in debug
-    /// information are not counted.
+    /// ([`Unresolved::TooLarge`](crate::Unresolved::TooLarge)). The sections of debug information are counted. The lines
+    /// and inlined calls that are found in them are not: they are read for the units whose addresses are asked for, and
+    /// those of each file have a limit of their own, of some GiB.
     pub max_total_bytes: u64,
     /// Maximum number of mappings, address spaces and modules: about 250 bytes each. Others are dropped
     /// ([`AddressSpaces::dropped`](crate::AddressSpaces::dropped)); modules are kept, also of processes that
