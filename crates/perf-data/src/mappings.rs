@@ -18,7 +18,8 @@ use trace_common::{BuildId, Inode, KernelReference, SeededState, Timestamp};
 #[non_exhaustive]
 pub struct MappedFile {
     /// The path; [`Mappings::KERNEL`], or `[name]` of a module of the kernel; the name of a function that
-    /// was added to the kernel; `/tmp/perf-PID.map` for executable memory without a file.
+    /// was added to the kernel; `/tmp/perf-PID.map` for executable memory without a file. Each program that a
+    /// process executes, and each process that gets the number, has another one.
     pub name: String,
     /// The bytes of the path, if they are no UTF-8 text: [`name`](Self::name) has U+FFFD in place of what is none.
     pub raw_name: Option<Box<[u8]>>,
@@ -294,6 +295,7 @@ impl Mappings {
                 // The main thread has ended before, if another one executes the program.
                 self.ended.revive(comm.pid);
                 self.in_exec.insert(comm.pid);
+                self.forget_perf_map(comm.pid);
             }
             Record::Exit(exit) if exit.pid == exit.tid => {
                 self.in_exec.remove(&exit.pid);
@@ -324,16 +326,15 @@ impl Mappings {
         // That of 32-bit processes is another one, which perf(1) gives this name.
         let name = if name == "[vdso]" && end <= 1 << 32 { "[vdso32]".to_owned() } else { name };
         let is_perf_map = trace_common::is_memory_of_no_file(&name);
-        let perf_map = || format!("/tmp/perf-{}.map", mmap.pid);
         if is_jitdump(&name) {
-            let map = self.add_file(FileKey::named(perf_map()), 0, Some(mmap.pid));
+            let map = self.add_file(FileKey::named(perf_map(mmap.pid)), 0, Some(mmap.pid));
             if let Some(map) = self.files.get_mut(map) {
                 (map.is_perf_map, map.jitdump) = (true, Some(name.clone()));
                 map.raw_jitdump.clone_from(&raw_name);
             }
         }
         let (key, generation) = match is_perf_map {
-            true => (FileKey { build_id, ..FileKey::named(perf_map()) }, 0),
+            true => (FileKey { build_id, ..FileKey::named(perf_map(mmap.pid)) }, 0),
             false => (FileKey { name, raw_name, build_id, inode, reference: None }, generation),
         };
         let file = self.add_file(key, generation, Some(mmap.pid));
@@ -363,6 +364,12 @@ impl Mappings {
         let has_room = self.count + MOST_ADDED <= self.limit;
         self.dropped += insert(space, start, mapping, has_room);
         self.count = self.count - before + space.len();
+    }
+
+    /// Another program has the number of a process from now on. What describes its compiled code is another file, with
+    /// the same path.
+    fn forget_perf_map(&mut self, pid: u32) {
+        self.numbers.remove(&FileKey::named(perf_map(pid)));
     }
 
     /// Forgets the mappings of a process.
@@ -473,7 +480,11 @@ impl Mappings {
             self.ended.revive(fork.pid);
             self.in_exec.remove(&fork.pid);
             self.forget(fork.pid);
-            let parent = self.processes.get(&fork.ppid).filter(|_| !is_listed(fork, raw));
+            let is_listed = is_listed(fork, raw);
+            if !is_listed {
+                self.forget_perf_map(fork.pid);
+            }
+            let parent = self.processes.get(&fork.ppid).filter(|_| !is_listed);
             if let Some(space) = parent.map(Arc::clone) {
                 self.processes.insert(fork.pid, space);
             }
@@ -528,6 +539,11 @@ impl Mappings {
 /// only have no time.
 pub(crate) fn is_listed(fork: &ProcessEvent, raw: RawRecord<'_>) -> bool {
     raw.misc() & perf_sys::PERF_RECORD_MISC_FORK_EXEC != 0 || fork.time.nanos() == 0
+}
+
+/// The file in which a just-in-time compiler describes the code of a process.
+fn perf_map(pid: u32) -> String {
+    format!("/tmp/perf-{pid}.map")
 }
 
 /// Whether a file is one that a just-in-time compiler maps so that recorders find it: `jit-PID.dump`.
@@ -831,6 +847,32 @@ mod tests {
         let dump = Some("/w/jit-7.dump");
         assert_eq!([jitdump(7, 0x1800), jitdump(7, 0x3800)], [dump; 2]);
         assert_eq!([jitdump(7, 0x2800), jitdump(8, 0x1800)], [None; 2]);
+    }
+
+    #[test]
+    fn compiled_code_of_each_program_with_a_number_is_another_file() {
+        let mut mappings = Mappings::new(&Features::default());
+        let code = |mappings: &mut Mappings, name: &[u8]| {
+            let place = [0x1000_u64, 0x1000, 0].map(u64::to_ne_bytes).concat();
+            let body = [&words(&[7, 7])[..], &place, name].concat();
+            apply(mappings, perf_sys::PERF_RECORD_MMAP, &body);
+            let number = mappings.at(7, 0x1800, false).unwrap().file;
+            let file = mappings.file(number).unwrap();
+            (number, file.name.clone(), file.jitdump.is_some())
+        };
+        let name = || "/tmp/perf-7.map".to_owned();
+        assert_eq!(code(&mut mappings, b"//anon\0\0"), (1, name(), false));
+        code(&mut mappings, b"/w/jit-7.dump\0\0\0");
+        assert_eq!(code(&mut mappings, b"//anon\0\0"), (1, name(), true));
+        let comm = [&words(&[7, 7])[..], b"x\0\0\0\0\0\0\0"].concat();
+        apply_with(&mut mappings, perf_sys::PERF_RECORD_COMM, 1 << 13, &comm);
+        assert_eq!(code(&mut mappings, b"//anon\0\0"), (3, name(), false));
+        // It is listed again.
+        let listed = [&words(&[7, 1, 7, 1])[..], &0_u64.to_ne_bytes()].concat();
+        apply(&mut mappings, perf_sys::PERF_RECORD_FORK, &listed);
+        assert_eq!(code(&mut mappings, b"//anon\0\0"), (3, name(), false));
+        fork(&mut mappings, 7, 1);
+        assert_eq!(code(&mut mappings, b"//anon\0\0"), (4, name(), false));
     }
 
     /// The build ids and inodes of two files of one path, for which the recording lists these build ids.

@@ -468,10 +468,13 @@ impl Symbolizer {
     pub fn refresh(&mut self, module: ModuleId) {
         self.replace(module, None);
         let spaces = &self.spaces;
-        let is_of_kernel = |id| {
-            let kind = spaces.module(id).map(|module| module.kind);
-            matches!(kind, Some(ModuleKind::Kernel | ModuleKind::KernelModule))
-        };
+        let kind = |id| spaces.module(id).map(|module| module.kind);
+        // Its addresses are not in the cache.
+        if kind(module) == Some(ModuleKind::Jit) {
+            return;
+        }
+        let is_of_kernel =
+            |id| matches!(kind(id), Some(ModuleKind::Kernel | ModuleKind::KernelModule));
         let is_kernel = is_of_kernel(module);
         if is_kernel {
             self.kernel = None;

@@ -377,6 +377,10 @@ impl Files {
             return known;
         }
         let module = self.symbolizer.spaces_mut().add_module(self.origin.module(file));
+        // What was read before can be that of an earlier process with the number.
+        if file.is_perf_map && self.origin.is_live {
+            self.symbolizer.refresh(module);
+        }
         let refusal = self.origin.refusal(file);
         let known = Known { module, refusal, has_jitdump: false };
         if self.known.len() <= number {
@@ -519,18 +523,22 @@ mod tests {
     /// Process `pid` maps code of a file or of none, at a time.
     fn map(mappings: &mut Mappings, pid: u32, start: u64, name: &str, at: u64) {
         const MMAP: u32 = 1;
-        let mut attr = perf_event_attr::new(1, 0);
-        attr.sample_type = perf_monitor::SampleFlags::TIME.bits();
-        attr.set_sample_id_all(true);
-        let layout = RecordLayout::new(&attr);
         let mut name = name.as_bytes().to_vec();
         name.resize((name.len() + 1).next_multiple_of(8), 0);
         let place = [start, 0x1000, 0].map(u64::to_ne_bytes).concat();
         let ids = [pid, pid].map(u32::to_ne_bytes).concat();
-        let body = [ids, place, name, at.to_ne_bytes().to_vec()].concat();
-        let size = u16::try_from(8 + body.len()).unwrap();
-        let header = [&MMAP.to_ne_bytes()[..], &[0; 2], &size.to_ne_bytes()].concat();
-        let bytes = [header, body].concat();
+        push(mappings, MMAP, &[ids, place, name].concat(), at);
+    }
+
+    /// Adds a record with this body and time.
+    fn push(mappings: &mut Mappings, type_: u32, body: &[u8], at: u64) {
+        let mut attr = perf_event_attr::new(1, 0);
+        attr.sample_type = perf_monitor::SampleFlags::TIME.bits();
+        attr.set_sample_id_all(true);
+        let layout = RecordLayout::new(&attr);
+        let size = u16::try_from(8 + body.len() + 8).unwrap();
+        let header = [&type_.to_ne_bytes()[..], &[0; 2], &size.to_ne_bytes()].concat();
+        let bytes = [&header[..], body, &at.to_ne_bytes()].concat();
         let raw = RawRecord::split_first(&bytes, 0).unwrap().0;
         mappings.push(&layout.decode(raw).unwrap(), raw);
     }
@@ -561,6 +569,26 @@ mod tests {
         assert_eq!(refused(&features, 1), Some(PerfMapProblem::OtherProcess));
         features.hostname = Some("another.machine".to_owned());
         assert_eq!(refused(&features, now), Some(PerfMapProblem::OtherMachine));
+    }
+
+    /// The number of a process is used again while its perf map is in memory.
+    #[test]
+    fn compiled_code_has_no_names_of_an_earlier_process_that_was_recorded() {
+        const FORK: u32 = 7;
+        let pid = std::process::id();
+        let map_file = format!("/tmp/perf-{pid}.map");
+        let mut mappings = Mappings::new(&Features::of_this_machine());
+        let mut files = Files::live(None);
+        let mut name = |name: &str, at: u64| {
+            std::fs::write(&map_file, format!("100000 1000 {name}\n")).unwrap();
+            let ids = [pid, 1, pid, 1].map(u32::to_ne_bytes).concat();
+            push(&mut mappings, FORK, &[ids, at.to_ne_bytes().to_vec()].concat(), at);
+            map(&mut mappings, pid, 0x10_0000, "//anon", at);
+            named(&mappings, &mut files, 0x10_0800)
+        };
+        let names = [name("first", 1), name("other", 2)];
+        std::fs::remove_file(&map_file).unwrap();
+        assert_eq!(names, ["first", "other"].map(|name| Ok::<_, Unresolved>(name.to_owned())));
     }
 
     #[test]
