@@ -34,7 +34,7 @@ use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use trace_common::{FoundFile, innermost_pid};
+use trace_common::{FoundFile, innermost_pid, start_ticks};
 
 /// Maximum number of sockets with a process id that are tried if none has the expected key.
 const MAX_CANDIDATES: usize = 16;
@@ -319,7 +319,7 @@ impl Identity {
         let stat = fs::read(format!("/proc/{pid}/stat"))?;
         let status = fs::read(format!("/proc/{pid}/status"))?;
         let (namespace_pid, uids) = parse_status(&status).ok_or_else(invalid)?;
-        let start_time = parse_start_time(&stat).ok_or_else(invalid)?;
+        let start_time = start_ticks(&stat).ok_or_else(invalid)?;
         // Without namespaces, the kernel has no NSpid line.
         Ok(Self { pid, namespace_pid: namespace_pid.unwrap_or(pid), uids, start_time })
     }
@@ -573,13 +573,6 @@ fn parse_status(status: &[u8]) -> Option<(Option<u32>, [u32; 2])> {
     Some((namespace_pid, [uids.next()?, uids.next()?]))
 }
 
-/// Field 22. Field 2, the name, can contain any characters, including parentheses and spaces.
-fn parse_start_time(stat: &[u8]) -> Option<u64> {
-    let stat = String::from_utf8_lossy(stat);
-    let (_, fields) = stat.rsplit_once(") ")?;
-    fields.split_ascii_whitespace().nth(22 - 3)?.parse().ok()
-}
-
 /// The value of `TMPDIR`, or `/tmp`, the default of the runtime.
 fn parse_tmpdir(environment: &[u8]) -> PathBuf {
     environment
@@ -677,9 +670,6 @@ mod tests {
 
     #[test]
     fn proc_files() {
-        let stat = b"42 (a) b (c) S 1 1 1 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 98765 1 2 3\n";
-        assert_eq!(parse_start_time(stat), Some(98765));
-        assert_eq!(parse_start_time(b"42 (a"), None);
         let status = b"Name:\tx\nUid:\t1000\t1001\t1000\t1000\nNSpid:\t4242\t7\n";
         assert_eq!(parse_status(status), Some((Some(7), [1000, 1001])));
         assert_eq!(parse_status(b"Name:\tx\n"), None);

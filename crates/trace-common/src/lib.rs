@@ -28,6 +28,7 @@
 //! - [`Guid`]: a GUID in .NET's byte order;
 //! - [`Histogram`]: durations by size, for percentiles;
 //! - [`IdMap`]: values by identifiers that are mostly assigned consecutively;
+//! - [`innermost_pid`], [`start_ticks`], [`stat_field`]: the texts of `/proc` about a process or thread (Linux);
 //! - [`KernelReference`]: where a kernel was in memory;
 //! - [`Limits`]: limits on allocations sized by untrusted input;
 //! - [`Merge`]: several sources merged in time order, up to a watermark; [`Tournament`]: the earliest
@@ -58,6 +59,7 @@ mod memory;
 mod merge;
 mod mounts;
 mod octal;
+mod proc_stat;
 mod proc_status;
 mod seeded;
 mod tournament;
@@ -82,6 +84,7 @@ pub use memory::is_memory_of_no_file;
 pub use merge::{Merge, Merged};
 pub use mounts::{CgroupVersion, Mount, mounted_cgroup};
 pub use octal::unescape_octal;
+pub use proc_stat::{start_ticks, stat_field};
 pub use proc_status::innermost_pid;
 pub use seeded::{SeededHasher, SeededState};
 pub use tournament::{Lateness, Tournament};

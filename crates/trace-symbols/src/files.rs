@@ -9,7 +9,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
-use trace_common::{FindError, FoundFile, innermost_pid};
+use trace_common::{FindError, FoundFile, innermost_pid, start_ticks};
 
 /// A file is older than a process if it was changed longer than this before the start: clocks are adjusted.
 const ADJUSTED: Duration = Duration::from_secs(1);
@@ -108,16 +108,10 @@ fn open_written_by(process: u32, path: &Path) -> Result<File> {
 }
 
 /// The wall-clock time at which a process started.
-///
-/// Source: `proc_pid_stat(5)`.
 fn started(process: u32) -> Option<SystemTime> {
     /// Of the kernel's ticks (`USER_HZ`), the same on all architectures that this runs on.
     const MILLIS_PER_TICK: u64 = 10;
-    let stat = std::fs::read(format!("/proc/{process}/stat")).ok()?;
-    // The name can have any bytes.
-    let name_end = stat.iter().rposition(|byte| *byte == b')')?;
-    let fields = std::str::from_utf8(stat.get(name_end + 1..)?).ok()?;
-    let ticks: u64 = fields.split_ascii_whitespace().nth(19)?.parse().ok()?;
+    let ticks = start_ticks(&std::fs::read(format!("/proc/{process}/stat")).ok()?)?;
     let start = Duration::from_millis(ticks.checked_mul(MILLIS_PER_TICK)?);
     let now = clock_gettime(ClockId::Boottime);
     let now = Duration::new(u64::try_from(now.tv_sec).ok()?, u32::try_from(now.tv_nsec).ok()?);

@@ -960,9 +960,7 @@ fn a_process_is_found_by_its_entry_assembly() {
 fn serve_as(assembly: &str) {
     let read = |name: &str| std::fs::read(format!("/proc/self/{name}")).unwrap();
     let pid = trace_common::innermost_pid(&read("status")).unwrap();
-    let stat = String::from_utf8_lossy(&read("stat")).into_owned();
-    let (_, fields) = stat.rsplit_once(") ").unwrap();
-    let key = fields.split(' ').nth(22 - 3).unwrap();
+    let key = trace_common::start_ticks(&read("stat")).unwrap();
     let name = format!("dotnet-diagnostic-{pid}-{key}-socket");
     let listener = UnixListener::bind(std::env::temp_dir().join(name)).unwrap();
     println!("it listens");

@@ -1,9 +1,9 @@
 //! Paths of cgroups and their `cpu.stat` files, as a container can have them; mounts, paths with escapes, and
-//! ids of processes in `/proc`.
+//! ids and start times of processes in `/proc`.
 
 use perf_monitor::Container;
 use std::path::Path;
-use trace_common::{CgroupVersion, innermost_pid, mounted_cgroup, unescape_octal};
+use trace_common::{CgroupVersion, innermost_pid, mounted_cgroup, start_ticks, unescape_octal};
 use trace_timeline::sources::cgroup::CpuStat;
 
 pub fn target(data: &[u8]) {
@@ -16,7 +16,7 @@ pub fn target(data: &[u8]) {
         let text = format!("nr_throttled {}\nthrottled_time {}\n", stat.periods, stat.nanos);
         assert_eq!(CpuStat::parse(text.as_bytes()), Some(stat));
     }
-    let _ = innermost_pid(data);
+    let _ = (innermost_pid(data), start_ticks(data));
     assert!(unescape_octal(data, |_| true).len() <= data.len());
     for version in [CgroupVersion::One, CgroupVersion::Two] {
         let directories = mounted_cgroup(data, version, "memory", Path::new("/a/b"));

@@ -4,9 +4,10 @@
 //! of a pid namespace, so it also has the number of that namespace: only processes of the same one
 //! can detect whether the owner exists.
 
-use crate::system::read_text;
+use crate::files::read_bytes;
 use std::fmt;
 use std::os::unix::fs::MetadataExt;
+use trace_common::start_ticks;
 
 const PREFIX: &str = "triscope";
 
@@ -14,7 +15,7 @@ const PREFIX: &str = "triscope";
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Owner {
     pub(super) pid: u32,
-    /// In clock ticks since boot: field 22 of `/proc/PID/stat`.
+    /// In clock ticks since boot.
     start: u64,
     /// The inode of its pid namespace.
     namespace: u64,
@@ -70,24 +71,12 @@ fn time_namespace(pid: u32) -> Option<u64> {
 }
 
 fn start_time(pid: u32) -> Option<u64> {
-    parse_start(&read_text(format!("/proc/{pid}/stat")).ok()?)
-}
-
-/// Field 22; the name in field 2 can contain anything.
-fn parse_start(stat: &str) -> Option<u64> {
-    stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(19)?.parse().ok()
+    start_ticks(&read_bytes(format!("/proc/{pid}/stat")).ok()?)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn start_times_are_field_22() {
-        let stat = "7 (a) b) R 1 7 7 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 87654 1 2 3";
-        assert_eq!(parse_start(stat), Some(87654));
-        assert_eq!(parse_start("7 (a"), None);
-    }
 
     #[test]
     fn groups_name_their_owner() {

@@ -6,7 +6,7 @@ use std::io::Read as _;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
-use trace_common::ClockDomain;
+use trace_common::{ClockDomain, start_ticks, stat_field};
 
 /// Bytes of a command line and of an environment that are read. A process can make its own as long as it
 /// wants, by `PR_SET_MM`.
@@ -60,9 +60,8 @@ pub(crate) fn threads_of(pid: u32) -> Option<Vec<u32>> {
 /// Whether any thread of a process runs: zombies are also in `/proc`.
 pub(crate) fn is_running(pid: u32) -> bool {
     let ended = |tid: &u32| {
-        // The state is the first field after the name.
-        let state = stat_after_name(*tid).and_then(|fields| fields.trim_start().chars().next());
-        matches!(state, None | Some('Z' | 'X'))
+        let stat = stat(*tid);
+        matches!(stat_field(&stat, 3), None | Some("Z" | "X"))
     };
     threads_of(pid).is_some_and(|tids| !tids.iter().all(ended))
 }
@@ -85,7 +84,7 @@ pub(crate) fn command_line(pid: u32) -> Vec<String> {
 
 /// When a process started, in clock ticks since the boot; `None` if it does not exist.
 pub(crate) fn start_time(pid: u32) -> Option<u64> {
-    stat_after_name(pid)?.split_ascii_whitespace().nth(19)?.parse().ok()
+    start_ticks(&stat(pid))
 }
 
 /// When a process started, by the wall clock; `None` if it does not exist.
@@ -99,13 +98,9 @@ pub(crate) fn started(pid: u32) -> Option<SystemTime> {
     SystemTime::now().checked_sub(Duration::from_nanos(age))
 }
 
-/// The fields of a thread after its name, which can have any bytes; `None` if it does not exist.
-///
-/// Source: `proc_pid_stat(5)`.
-fn stat_after_name(tid: u32) -> Option<String> {
-    let mut stat = std::fs::read(format!("/proc/{tid}/stat")).ok()?;
-    let after = stat.iter().rposition(|byte| *byte == b')')?;
-    String::from_utf8(stat.split_off(after + 1)).ok()
+/// The file `stat` of a thread; empty if it does not exist.
+fn stat(tid: u32) -> Vec<u8> {
+    std::fs::read(format!("/proc/{tid}/stat")).unwrap_or_default()
 }
 
 /// Whether this process may not look into another one. Into one that has just ended, nobody can; threads of

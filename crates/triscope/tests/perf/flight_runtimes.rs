@@ -425,8 +425,7 @@ struct Silent {
 
 impl Silent {
     fn new() -> Self {
-        let stat = fs::read_to_string("/proc/self/stat").unwrap();
-        let start = stat.rsplit_once(") ").unwrap().1.split(' ').nth(22 - 3).unwrap();
+        let start = trace_common::start_ticks(&fs::read("/proc/self/stat").unwrap()).unwrap();
         let name = format!("dotnet-diagnostic-{}-{start}-socket", std::process::id());
         let path = std::env::temp_dir().join(name);
         Self { listener: UnixListener::bind(&path).unwrap(), path }
