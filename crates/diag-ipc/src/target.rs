@@ -3,6 +3,7 @@
 use crate::StartupHookError;
 use std::fs;
 use std::io::{BufRead, BufReader};
+use trace_common::{innermost_pid, stat_field};
 
 /// Assemblies have a few megabytes at most.
 #[cfg(target_os = "linux")]
@@ -13,7 +14,7 @@ const MAX_ASSEMBLY: u64 = 256 << 20;
 pub(crate) fn is_reported_as(pid: u32, reported: u64) -> bool {
     let Ok(status) = fs::read(format!("/proc/{pid}/status")) else { return false };
     // Without namespaces, the kernel has no NSpid line.
-    u64::from(trace_common::innermost_pid(&status).unwrap_or(pid)) == reported
+    u64::from(innermost_pid(&status).unwrap_or(pid)) == reported
 }
 
 /// Whether the id that a runtime reports shows that it is this process. 1 does not: the first process of every
@@ -69,9 +70,9 @@ pub(crate) fn has_finalizer_thread(pid: u32) -> Option<bool> {
 /// its threads has the flag `PF_EXITING`.
 pub(crate) fn has_ended(pid: u32) -> bool {
     const PF_EXITING: u32 = 0x4;
-    let has_flag = |stat: &str| stat_field(stat, 9)?.parse().ok().map(|f: u32| f & PF_EXITING != 0);
+    let flags = |stat: &[u8]| stat_field(stat, 9)?.parse::<u32>().ok();
     match fs::read(format!("/proc/{pid}/stat")) {
-        Ok(stat) => has_flag(&String::from_utf8_lossy(&stat)).unwrap_or(false),
+        Ok(stat) => flags(&stat).is_some_and(|flags| flags & PF_EXITING != 0),
         Err(e) => cfg!(target_os = "linux") && e.kind() == std::io::ErrorKind::NotFound,
     }
 }
@@ -79,12 +80,7 @@ pub(crate) fn has_ended(pid: u32) -> bool {
 /// Whether a process is stopped by a signal or a debugger. `false` if this cannot be determined.
 pub(crate) fn is_stopped(pid: u32) -> bool {
     fs::read(format!("/proc/{pid}/stat"))
-        .is_ok_and(|stat| matches!(stat_field(&String::from_utf8_lossy(&stat), 3), Some("T" | "t")))
-}
-
-/// A field of `/proc/PID/stat`, of which the second, the name, may contain anything.
-fn stat_field(stat: &str, number: usize) -> Option<&str> {
-    stat.rsplit_once(") ")?.1.split_ascii_whitespace().nth(number.checked_sub(3)?)
+        .is_ok_and(|stat| matches!(stat_field(&stat, 3), Some("T" | "t")))
 }
 
 /// Reads a file as process `pid` sees it: within its root directory, also through links.
@@ -130,7 +126,7 @@ mod tests {
     #[cfg(target_os = "linux")]
     #[test]
     fn the_first_process_of_a_namespace_is_not_identified() {
-        let own = trace_common::innermost_pid(&fs::read("/proc/self/status").unwrap()).unwrap();
+        let own = innermost_pid(&fs::read("/proc/self/status").unwrap()).unwrap();
         assert_eq!(is_identified_by(std::process::id(), own.into()), own != 1);
         assert!(!is_identified_by(1, 1));
     }

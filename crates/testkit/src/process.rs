@@ -98,9 +98,8 @@ impl Running {
     /// Asserts that it has not ended.
     #[track_caller]
     pub fn still_runs(&self) {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.id())).unwrap();
-        let state = stat.rsplit_once(") ").unwrap().1;
-        assert!(!state.starts_with('Z'), "it has ended");
+        let stat = std::fs::read(format!("/proc/{}/stat", self.id())).unwrap();
+        assert_ne!(trace_common::stat_field(&stat, 3), Some("Z"), "it has ended");
     }
 
     /// Sends it a signal, by its name.

@@ -6,6 +6,7 @@ use std::convert::Infallible;
 use std::fs;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
+use trace_common::stat_field;
 
 /// A thread as `/proc` shows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -131,9 +132,7 @@ impl Proc {
 
 fn is_zombie(dir: &Path) -> bool {
     let stat = read_bytes(dir.join("stat")).unwrap_or_default();
-    // The state follows the name, which can contain any characters.
-    let name = stat.iter().rposition(|byte| *byte == b')');
-    matches!(name.and_then(|end| stat.get(end + 2)), None | Some(b'Z' | b'X'))
+    matches!(stat_field(&stat, 3), None | Some("Z" | "X"))
 }
 
 /// The path in a `/proc/PID/cgroup` file: that of version 2, or of version 1's `perf_event`

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
-use trace_common::Timestamp;
+use trace_common::{Timestamp, stat_field};
 
 /// System calls of any process, with their number.
 pub(crate) fn system_calls(t: &crate::support::Test) -> Result<EventBuilder, crate::support::Skip> {
@@ -174,9 +174,10 @@ kernel_tests! {
             let line = text.lines().find(|line| line.starts_with("se.slice "))?;
             line.rsplit(' ').next()?.parse::<u64>().ok()
         };
-        let policy = || std::fs::read_to_string("/proc/thread-self/stat").unwrap()
-            .rsplit_once(") ").unwrap().1.split(' ').skip(15).take(2)
-            .map(str::to_owned).collect::<Vec<_>>();
+        let policy = || {
+            let stat = std::fs::read("/proc/thread-self/stat").unwrap();
+            [18, 19].map(|number| stat_field(&stat, number).unwrap().to_owned())
+        };
         let before = policy();
         perf_monitor::set_time_slice(Duration::from_micros(200)).unwrap();
         assert_eq!(policy(), before, "priority and niceness stay");

@@ -390,11 +390,10 @@ fn is_realtime(verb: &[&str]) {
     let mut command = triscope(&[&["perf"], verb, &["-r", "3", "--"]].concat());
     command.args(["sh", "-c", "read end"]).stdin(Stdio::piped()).current_dir(dir.path());
     let mut recorder = Running::start(&mut command);
-    // Priority and policy are the fields 18 and 41 of stat.
+    // The priority and the policy.
     let is_fifo = |pid: u32| {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-        let fields: Vec<_> = stat.rsplit_once(") ").unwrap().1.split(' ').collect();
-        (fields[15], fields[38]) == ("-4", "1")
+        let stat = std::fs::read(format!("/proc/{pid}/stat")).unwrap();
+        [18, 41].map(|number| trace_common::stat_field(&stat, number).unwrap()) == ["-4", "1"]
     };
     testkit::wait::until("it is realtime", || {
         recorder.still_runs();
