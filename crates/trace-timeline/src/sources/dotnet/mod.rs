@@ -50,6 +50,7 @@
 mod custom;
 mod gc;
 mod names;
+mod open;
 mod runtime;
 mod skipped;
 mod stacks;
@@ -68,6 +69,7 @@ use hashbrown::{HashMap, HashSet};
 use nettrace::analysis::{ActivityTracker, CounterTracker};
 use nettrace::manifest::Provider;
 use nettrace::{Event as NetEvent, Guid, Item, Loss, Trace};
+use open::{Lossy, Open, OpenSpans};
 use skipped::Skipped;
 use stacks::{Lines, Stacks};
 use std::collections::VecDeque;
@@ -129,16 +131,7 @@ pub struct DotnetSource {
     pools: HashMap<EntityId, EntityId>,
     /// Processes with `AllocationSampled` events.
     sampled: HashSet<EntityId>,
-    /// With their beginnings.
-    open: HashMap<Open, (SpanId, Timestamp)>,
-    /// The number of these by the thread that ends them: without any, none of them are looked at.
-    open_threads: HashMap<EntityId, usize>,
-    /// The same as `open`, oldest first. Those that have ended stay for a while.
-    open_order: VecDeque<(SpanId, Open)>,
-    /// The number of open asynchronous operations, of which there can be many.
-    open_operations: usize,
-    /// The same as `open_order`, of operations.
-    operation_order: VecDeque<(SpanId, Open)>,
+    open: OpenSpans,
     /// The trace's clock.
     trace: Option<Trace>,
     /// Losses that events in time order have not reached yet.
@@ -207,40 +200,6 @@ struct WorkItem {
     start: Timestamp,
     /// Of an await: the continuation that is scheduled.
     continuation: Option<i64>,
-}
-
-/// An open span of the runtime.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Open {
-    Gc(EntityId, u32),
-    Suspension(EntityId),
-    Jit(EntityId, u64),
-    LockWait(EntityId),
-    HandleWait(EntityId),
-    /// What a thread does for tasks, by its depth.
-    Task(EntityId, usize),
-    /// An asynchronous operation, by its task.
-    Operation(EntityId, i64),
-    Finalizers(EntityId),
-    TypeLoad(EntityId, u32),
-    TieredJit(EntityId),
-}
-
-impl Open {
-    /// The thread that writes the end of the span.
-    const fn thread(self) -> Option<EntityId> {
-        match self {
-            Self::Suspension(thread)
-            | Self::Jit(thread, _)
-            | Self::LockWait(thread)
-            | Self::HandleWait(thread)
-            | Self::Task(thread, _)
-            | Self::Finalizers(thread)
-            | Self::TypeLoad(thread, _)
-            | Self::TieredJit(thread) => Some(thread),
-            Self::Gc(..) | Self::Operation(..) => None,
-        }
-    }
 }
 
 /// Lost events of a thread.
@@ -341,12 +300,10 @@ impl DotnetSource {
     pub fn loss(&mut self, why: &str, tables: &mut Tables, out: &mut Vec<Event>) {
         let Some(at) = self.stats.last else { return self.lost_early(why.to_owned(), None, None) };
         let push = &mut Pusher { at, tables, out };
-        let mut open: Vec<(SpanId, Option<Open>)> =
-            self.open.drain().map(|(key, (span, _))| (span, Some(key))).collect();
-        self.open_threads.clear();
-        self.open_order.clear();
-        self.open_operations = 0;
-        self.operation_order.clear();
+        let mut open: Vec<(SpanId, Option<Open>)> = Vec::new();
+        for key in self.open.all() {
+            open.extend(self.open.remove(key).map(|span| (span, Some(key))));
+        }
         let queued = self.queued.drain().flat_map(|(_, items)| items);
         open.extend(queued.map(|item| (item.span, None)));
         self.queued_count = 0;
@@ -396,7 +353,7 @@ impl DotnetSource {
         for (why, since, count) in std::mem::take(&mut self.early) {
             self.push_loss(&why, since, count, push);
         }
-        self.cut_all(|_, _| true, push);
+        self.cut_all(self.open.all(), push);
         let mut threads: Vec<EntityId> = self.threads.values().copied().flatten().collect();
         // The order of a map is not deterministic.
         threads.sort_unstable();
@@ -478,17 +435,13 @@ impl DotnetSource {
     /// Ends the waits of threads that lose events after the last event so far: their ends may be among those, and
     /// what the threads do is not known up to the end of the gap.
     fn open_gaps(&mut self, next: Timestamp, push: &mut Pusher<'_>) {
-        for index in 0..self.gaps.len() {
-            let Some(gap) = self.gaps.get_mut(index) else { return };
-            if gap.after.take_if(|after| *after < next).is_none() {
-                continue;
-            }
-            let (thread, before) = (gap.thread, gap.before);
-            let waited = self.end_waits(thread, before, push);
-            if let Some(gap) = self.gaps.get_mut(index) {
-                gap.waited = waited;
+        let mut gaps = std::mem::take(&mut self.gaps);
+        for gap in &mut gaps {
+            if gap.after.take_if(|after| *after < next).is_some() {
+                gap.waited = self.end_waits(gap.thread, gap.before, push);
             }
         }
+        self.gaps = gaps;
     }
 
     /// Ends the waits of a thread, or of all, that began before this time. Returns the threads that waited, in order.
@@ -498,44 +451,43 @@ impl DotnetSource {
         before: Timestamp,
         push: &mut Pusher<'_>,
     ) -> Vec<EntityId> {
-        let is_lossy = self.lossy(thread);
-        let waits = self.open.iter().filter_map(|(key, (span, start))| {
-            let thread = match *key {
+        let mut waited: Vec<EntityId> = Vec::new();
+        for key in self.open.ended_by(self.lossy(thread), before) {
+            let thread = match key {
                 Open::LockWait(thread) | Open::HandleWait(thread) => thread,
                 Open::Task(thread, depth) if self.tasks.waits_at(thread, depth) => thread,
-                _ => return None,
+                _ => continue,
             };
-            (*start < before && is_lossy(thread)).then_some((*span, *key, thread))
-        });
-        let mut waits: Vec<(SpanId, Open, EntityId)> = waits.collect();
-        // The order of a map is not deterministic.
-        waits.sort_unstable_by_key(|(span, ..)| *span);
-        // The loss can be that of another thread: what a thread waits for stays known, as its end can follow.
-        waits.iter().for_each(|(_, key, _)| self.cut_span(*key, push));
-        let mut waited: Vec<EntityId> = waits.into_iter().map(|(.., thread)| thread).collect();
+            // The loss can be that of another thread: what a thread waits for stays known, as its end can follow.
+            self.cut_span(key, push);
+            waited.push(thread);
+        }
         waited.sort_unstable();
         waited.dedup();
         waited.iter().for_each(|thread| push.unknown(*thread));
         waited
     }
 
-    /// Whether a thread may have lost events of this one, or of an unknown one.
-    fn lossy(&self, thread: Option<(u64, u64)>) -> impl Fn(EntityId) -> bool + Copy + use<> {
-        let lossy = thread.map(|thread| self.threads.get(&thread).copied().flatten());
-        move |thread: EntityId| lossy.is_none_or(|lossy| lossy == Some(thread))
+    /// The threads that may have lost the events of this one, or of an unknown one.
+    fn lossy(&self, thread: Option<(u64, u64)>) -> Lossy {
+        match thread {
+            Some(thread) => Lossy::One(self.threads.get(&thread).copied().flatten()),
+            None => Lossy::All,
+        }
     }
 
     fn close_gap(&mut self, gap: &Gap, push: &mut Pusher<'_>) {
-        let is_lossy = self.lossy(gap.thread);
-        // Any thread can end an operation.
-        let may_end =
-            |key: Open| matches!(key, Open::Operation(..)) || key.thread().is_some_and(is_lossy);
-        self.cut_all(|key, start| start < gap.before && may_end(key), push);
+        let lossy = self.lossy(gap.thread);
+        self.cut_all(self.open.lost_by(lossy, gap.before), push);
         self.cut_queued(gap.before, push);
-        self.nesting.retain(|thread, _| !is_lossy(*thread));
+        match lossy {
+            Lossy::All => self.nesting.clear(),
+            Lossy::One(Some(thread)) => _ = self.nesting.remove(&thread),
+            Lossy::One(None) => {}
+        }
         // Not all parts have spans.
-        for (thread, depth) in self.tasks.before(gap.before, is_lossy) {
-            self.unwind(thread, depth, push);
+        for thread in self.tasks.before(gap.before, lossy) {
+            self.unwind(thread, 0, push);
         }
         gap.waited.iter().for_each(|thread| self.resume(*thread, push));
     }
@@ -543,26 +495,21 @@ impl DotnetSource {
     /// Ends what was queued before this time: any thread can take it. An object is often queued again, and
     /// the next thread that takes it would take this one.
     fn cut_queued(&mut self, before: Timestamp, push: &mut Pusher<'_>) {
-        let mut cut: Vec<SpanId> = Vec::new();
-        self.queued.retain(|_, items| {
-            // The oldest are first.
-            let count = items.partition_point(|item| item.start < before);
-            cut.extend(items.drain(..count).map(|item| item.span));
-            !items.is_empty()
-        });
-        self.queued_count -= cut.len();
-        // The order of a map is not deterministic.
-        cut.sort_unstable();
-        cut.into_iter().for_each(|span| push.cut(span));
+        while let Some((span, key)) = self.queue_order.front().copied() {
+            let item = queued_item(&self.queued, key, span);
+            if item.is_some_and(|item| item.start >= before) {
+                return;
+            }
+            self.queue_order.pop_front();
+            if let Some(item) = item {
+                self.dequeue(key);
+                push.cut(item.span);
+            }
+        }
     }
 
-    /// Ends all spans for which this is true, of their key and begin.
-    fn cut_all(&mut self, is_it: impl Fn(Open, Timestamp) -> bool, push: &mut Pusher<'_>) {
-        let open = self.open.iter().filter(|(key, (_, start))| is_it(**key, *start));
-        let mut cut: Vec<(SpanId, Open)> = open.map(|(key, (span, _))| (*span, *key)).collect();
-        // The order of a map is not deterministic.
-        cut.sort_unstable_by_key(|(span, _)| *span);
-        cut.into_iter().for_each(|(_, key)| self.cut(key, push));
+    fn cut_all(&mut self, keys: Vec<Open>, push: &mut Pusher<'_>) {
+        keys.into_iter().for_each(|key| self.cut(key, push));
     }
 
     /// Ends a span whose end was lost, and what it says about its thread or GC.
@@ -737,9 +684,7 @@ impl DotnetSource {
             return;
         }
         let Some(ended) = self.threads.remove(&key).flatten() else { return };
-        if self.open_threads.contains_key(&ended) {
-            self.cut_all(|key, _| key.thread() == Some(ended), push);
-        }
+        self.cut_all(self.open.of_thread(ended), push);
         for gap in &mut self.gaps {
             gap.waited.retain(|thread| *thread != ended);
         }
@@ -824,67 +769,33 @@ impl DotnetSource {
     /// its end was lost.
     fn make_room(&mut self, key: Open, push: &mut Pusher<'_>) {
         self.cut_span(key, push);
-        let (count, order) = match key {
-            Open::Operation(..) => (self.open_operations, &mut self.operation_order),
-            _ => (self.open.len().saturating_sub(self.open_operations), &mut self.open_order),
-        };
-        if count < MAX_OPEN {
-            return;
-        }
-        self.stats.unpaired += 1;
-        let open = &self.open;
-        let mut oldest = std::iter::from_fn(|| order.pop_front());
-        let oldest = oldest.find(|(span, key)| is_open(open, *key, *span));
-        if let Some((_, oldest)) = oldest {
+        if let Some(oldest) = self.open.excess(key) {
+            self.stats.unpaired += 1;
             self.cut(oldest, push);
         }
     }
 
     fn begin(&mut self, key: Open, start: Begin<'_>, push: &mut Pusher<'_>) {
         let span = push.begin(start);
-        let replaced = self.open.insert(key, (span, push.at));
-        let is_operation = matches!(key, Open::Operation(..));
-        self.open_operations += usize::from(is_operation && replaced.is_none());
-        if let Some(thread) = key.thread().filter(|_| replaced.is_none()) {
-            *self.open_threads.entry(thread).or_default() += 1;
-        }
-        let order = if is_operation { &mut self.operation_order } else { &mut self.open_order };
-        if order.len() >= 2 * MAX_OPEN {
-            let open = &self.open;
-            order.retain(|(span, key)| is_open(open, *key, *span));
-        }
-        order.push_back((span, key));
+        self.open.insert(key, span, push.at);
     }
 
     fn close(&mut self, key: Open, by: Option<EntityId>, push: &mut Pusher<'_>) {
-        if let Some(span) = self.take_open(key) {
+        if let Some(span) = self.open.remove(key) {
             push.event(EventKind::Finish { span, by, is_cut: false });
         }
     }
 
     fn cut_span(&mut self, key: Open, push: &mut Pusher<'_>) {
-        if let Some(span) = self.take_open(key) {
+        if let Some(span) = self.open.remove(key) {
             push.cut(span);
         }
-    }
-
-    /// The span with this key, which is open no more.
-    fn take_open(&mut self, key: Open) -> Option<SpanId> {
-        let (span, _) = self.open.remove(&key)?;
-        self.open_operations -= usize::from(matches!(key, Open::Operation(..)));
-        if let Some(thread) = key.thread() {
-            let count = self.open_threads.remove(&thread).unwrap_or_default();
-            if count > 1 {
-                self.open_threads.insert(thread, count - 1);
-            }
-        }
-        Some(span)
     }
 
     /// Ends the oldest work item in the queue: its dequeue was lost.
     fn drop_oldest_work_item(&mut self, push: &mut Pusher<'_>) {
         while let Some((span, key)) = self.queue_order.pop_front() {
-            if !is_queued(&self.queued, key, span) {
+            if queued_item(&self.queued, key, span).is_none() {
                 continue;
             }
             self.dequeue(key);
@@ -934,7 +845,7 @@ impl DotnetSource {
         self.queued_count += 1;
         if self.queue_order.len() >= 2 * MAX_OPEN {
             let queued = &self.queued;
-            self.queue_order.retain(|(span, key)| is_queued(queued, *key, *span));
+            self.queue_order.retain(|(span, key)| queued_item(queued, *key, *span).is_some());
         }
         self.queue_order.push_back((span, key));
     }
@@ -953,12 +864,12 @@ impl DotnetSource {
     }
 }
 
-/// Whether the span with this key is still this one.
-fn is_open(open: &HashMap<Open, (SpanId, Timestamp)>, key: Open, span: SpanId) -> bool {
-    open.get(&key).is_some_and(|(known, _)| *known == span)
-}
-
-/// Whether a work item is still in the queue. Spans are in the order of their beginnings.
-fn is_queued(queued: &HashMap<Key, VecDeque<WorkItem>>, key: Key, span: SpanId) -> bool {
-    queued.get(&key).and_then(VecDeque::front).is_some_and(|oldest| oldest.span <= span)
+/// The oldest work item with a key, if that with this span is still in the queue. Spans are in the order of their
+/// beginnings.
+fn queued_item(
+    queued: &HashMap<Key, VecDeque<WorkItem>>,
+    key: Key,
+    span: SpanId,
+) -> Option<WorkItem> {
+    queued.get(&key)?.front().copied().filter(|oldest| oldest.span <= span)
 }

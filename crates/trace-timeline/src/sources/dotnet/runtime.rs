@@ -133,7 +133,7 @@ impl DotnetSource {
             }
             RuntimeEvent::MethodLoad { id, size, .. } => {
                 let key = Open::Jit(thread, id);
-                if self.open.contains_key(&key) {
+                if self.open.contains(key) {
                     push.number(b"code bytes", size.into());
                     self.close(key, None, push);
                 }
@@ -147,7 +147,7 @@ impl DotnetSource {
             }
             RuntimeEvent::FinalizersStop { count } => {
                 let key = Open::Finalizers(thread);
-                if self.open.contains_key(&key) {
+                if self.open.contains(key) {
                     push.number(b"finalizers", count.into());
                     self.close(key, None, push);
                 }
@@ -161,7 +161,7 @@ impl DotnetSource {
             }
             RuntimeEvent::TypeLoadStop { id, level, type_name } => {
                 let key = Open::TypeLoad(thread, id);
-                if self.open.contains_key(&key) {
+                if self.open.contains(key) {
                     push.text(b"type", type_name.to_string().as_bytes());
                     push.number(b"level", level.into());
                     self.close(key, None, push);
@@ -176,7 +176,7 @@ impl DotnetSource {
             }
             RuntimeEvent::TieredCompilationStop { pending, compiled } => {
                 let key = Open::TieredJit(thread);
-                if self.open.contains_key(&key) {
+                if self.open.contains(key) {
                     push.number(b"methods", compiled.into());
                     push.number(b"pending methods", pending.into());
                     self.close(key, None, push);
@@ -207,7 +207,7 @@ impl DotnetSource {
 
     /// Whether a thread waits for a lock or a task.
     fn is_waiting(&self, thread: EntityId) -> bool {
-        self.tasks.is_waiting(thread) || self.open.contains_key(&Open::LockWait(thread))
+        self.tasks.is_waiting(thread) || self.open.contains(Open::LockWait(thread))
     }
 
     /// The state of a thread that no longer waits for a handle.

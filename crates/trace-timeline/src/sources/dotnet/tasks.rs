@@ -1,12 +1,13 @@
 //! Tasks: the events of `System.Threading.Tasks.TplEventSource`.
 
-use super::{DotnetSource, MAX_OPEN, Open, Waiting, WorkItem};
+use super::{DotnetSource, Lossy, MAX_OPEN, Open, Waiting, WorkItem};
 use crate::entity::EntityId;
 use crate::event::{EventKind, FlowKind, SpanKind, State, Value};
 use crate::sources::pusher::{Begin, Pusher};
 use crate::tables::TextId;
 use hashbrown::{HashMap, HashSet};
 use nettrace::Event as NetEvent;
+use std::collections::BTreeSet;
 use trace_common::Timestamp;
 
 /// Numbers of the events.
@@ -48,6 +49,8 @@ pub(super) struct Tasks {
     frames: HashMap<EntityId, Vec<Frame>>,
     /// The number of all of these. With [`MAX_OPEN`] or more, no notification is entered.
     entered: usize,
+    /// The threads with any, in the order in which their outermost ones began.
+    outermost: BTreeSet<(Timestamp, EntityId)>,
     /// The thread that executes a task.
     running: HashMap<(EntityId, i64), EntityId>,
     /// Tasks for which threads wait: the number of these threads, and the one that completed the task.
@@ -160,18 +163,22 @@ impl Tasks {
         threads
     }
 
-    /// Those of these threads with parts that began before a time, in order, and the depth of the first one of each.
-    pub(super) fn before(
-        &self,
-        time: Timestamp,
-        is_it: impl Fn(EntityId) -> bool,
-    ) -> Vec<(EntityId, usize)> {
-        let first = |frames: &[Frame]| frames.iter().position(|frame| frame.start < time);
-        let threads = self.frames.iter().filter(|(thread, _)| is_it(**thread));
-        let threads = threads.filter_map(|(thread, frames)| Some((*thread, first(frames)?)));
-        let mut threads: Vec<(EntityId, usize)> = threads.collect();
-        threads.sort_unstable();
-        threads
+    /// Those of these threads with parts that began before a time, in order.
+    pub(super) fn before(&self, time: Timestamp, lossy: Lossy) -> Vec<EntityId> {
+        match lossy {
+            Lossy::All => {
+                let began = self.outermost.iter().take_while(|(start, _)| *start < time);
+                let mut threads: Vec<EntityId> = began.map(|(_, thread)| *thread).collect();
+                threads.sort_unstable();
+                threads
+            }
+            Lossy::One(thread) => {
+                let began = |thread: &EntityId| {
+                    self.frames(*thread).first().is_some_and(|outermost| outermost.start < time)
+                };
+                thread.filter(began).into_iter().collect()
+            }
+        }
     }
 
     /// Whether a thread executes code that others know: then what begins there follows from it.
@@ -193,7 +200,11 @@ impl Tasks {
             self.awaited.entry((process, task)).or_insert((0, None)).0 += 1;
         }
         let frame = Frame { part, process, task, is_running, start };
-        self.frames.entry(thread).or_default().push(frame);
+        let frames = self.frames.entry(thread).or_default();
+        if frames.is_empty() {
+            self.outermost.insert((start, thread));
+        }
+        frames.push(frame);
         self.entered += 1;
     }
 
@@ -202,11 +213,11 @@ impl Tasks {
         // These were within it.
         self.skipped.remove(&thread);
         let Some(frames) = self.frames.get_mut(&thread) else { return };
-        let popped = frames.pop();
+        let Some(Frame { part, process, task, is_running, start }) = frames.pop() else { return };
         if frames.is_empty() {
             self.frames.remove(&thread);
+            self.outermost.remove(&(start, thread));
         }
-        let Some(Frame { part, process, task, is_running, .. }) = popped else { return };
         self.entered -= 1;
         if is_running {
             self.running.remove(&(process, task));
@@ -334,7 +345,7 @@ impl DotnetSource {
                     3 => Some(b"error"),
                     _ => None,
                 };
-                if let Some(status) = status.filter(|_| self.open.contains_key(&key)) {
+                if let Some(status) = status.filter(|_| self.open.contains(key)) {
                     push.text(b"status", status);
                 }
                 self.close(key, Some(thread), push);
@@ -577,7 +588,7 @@ impl DotnetSource {
         self.unwind(thread, place + 1, push);
         let was_waiting = self.tasks.is_waiting(thread);
         let key = Open::Task(thread, place);
-        if has_failed && self.open.contains_key(&key) {
+        if has_failed && self.open.contains(key) {
             push.argument(b"failed", Value::Bool(true));
         }
         self.close(key, None, push);
