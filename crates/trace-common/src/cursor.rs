@@ -222,19 +222,26 @@ impl<'a> Cursor<'a> {
     }
 }
 
+/// Appends an unsigned LEB128 integer, as [`Cursor::uvarint`] reads it, without padding.
+///
+/// ```
+/// let mut bytes = Vec::new();
+/// trace_common::append_uvarint(624_485, &mut bytes);
+/// assert_eq!(bytes, [0xe5, 0x8e, 0x26]);
+/// ```
+#[inline]
+pub fn append_uvarint(mut value: u64, out: &mut Vec<u8>) {
+    while value >= 0x80 {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
-
-    /// A straightforward encoder to test the decoder with.
-    fn put_uvarint(out: &mut Vec<u8>, mut v: u64) {
-        while v >= 0x80 {
-            out.push(v as u8 | 0x80);
-            v >>= 7;
-        }
-        out.push(v as u8);
-    }
 
     #[test]
     fn reads_report_the_offset_in_the_whole_input() {
@@ -246,6 +253,18 @@ mod tests {
         assert_eq!(c.remaining(), 1, "a failed read does not move the cursor");
         let sub = c.sub(1).unwrap();
         assert_eq!((sub.offset(), sub.remaining(), c.offset()), (102, 1, 103));
+    }
+
+    #[test]
+    fn varints_are_written_without_padding() {
+        let written = |value| {
+            let mut bytes = Vec::new();
+            append_uvarint(value, &mut bytes);
+            bytes
+        };
+        assert_eq!((written(0), written(0x7f)), (vec![0], vec![0x7f]));
+        assert_eq!((written(0x80), written(0x3fff)), (vec![0x80, 1], vec![0xff, 0x7f]));
+        assert_eq!(written(u64::MAX), [&[0xff_u8; 9][..], &[1]].concat());
     }
 
     #[test]
@@ -270,7 +289,7 @@ mod tests {
         fn varints_round_trip(values: Vec<u64>, cut in 0usize..64) {
             let mut bytes = Vec::new();
             for &v in &values {
-                put_uvarint(&mut bytes, v);
+                append_uvarint(v, &mut bytes);
             }
             let mut c = Cursor::new(&bytes);
             for &v in &values {

@@ -19,6 +19,7 @@
 //!
 //! - [`Timestamp`], [`ClockDomain`]: nanoseconds of a clock, and which clock it is;
 //! - [`Cursor`]: bounds-checked little-endian reads and variable-length integers over a byte slice;
+//!   [`append_uvarint`] writes these integers;
 //! - [`available_memory`]: how much this process can have (Linux);
 //! - [`BuildId`], [`Inode`]: the identity of the contents of an ELF file, and of a mapped file;
 //! - [`crc32`]: the checksum of gzip;
@@ -70,7 +71,7 @@ pub use build_id::BuildId;
 pub use clock::{ClockDomain, Timestamp};
 pub use cpu_mode::CpuMode;
 pub use crc::crc32;
-pub use cursor::{Cursor, ReadError, ReadErrorKind};
+pub use cursor::{Cursor, ReadError, ReadErrorKind, append_uvarint};
 pub use folded::folded_name;
 #[cfg(target_os = "linux")]
 pub use found_file::{FindError, FoundFile};

@@ -13,6 +13,7 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use testkit::process::Running;
+use trace_common::append_uvarint;
 
 fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../gotrace/tests/data").join(name)
@@ -741,21 +742,13 @@ impl Wire {
 
     fn batch(&mut self, generation: u64, thread: u64, ticks: u64, events: &[&[u64]]) {
         let mut data = Vec::new();
-        events.iter().copied().flatten().for_each(|value| uvarint(&mut data, *value));
+        events.iter().copied().flatten().for_each(|value| append_uvarint(*value, &mut data));
         self.0.push(1);
         for field in [generation, thread, ticks, data.len() as u64] {
-            uvarint(&mut self.0, field);
+            append_uvarint(field, &mut self.0);
         }
         self.0.extend(data);
     }
-}
-
-fn uvarint(out: &mut Vec<u8>, mut value: u64) {
-    while value >= 0x80 {
-        out.push(value as u8 | 0x80);
-        value >>= 7;
-    }
-    out.push(value as u8);
 }
 
 /// A trace in which goroutine 1 has this number of tasks, beside as many goroutines that wait.

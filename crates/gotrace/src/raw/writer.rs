@@ -2,6 +2,7 @@ use super::{Event, FRAME_FIELDS, spec_of};
 use crate::spec::EventType;
 use crate::version::Version;
 use std::io::{self, Write};
+use trace_common::append_uvarint;
 
 /// Writes wire events as the bytes of a trace.
 ///
@@ -120,12 +121,4 @@ impl Event<'_> {
         }
         Ok(())
     }
-}
-
-fn append_uvarint(mut value: u64, out: &mut Vec<u8>) {
-    while value >= 0x80 {
-        out.push(value as u8 | 0x80);
-        value >>= 7;
-    }
-    out.push(value as u8);
 }

@@ -10,7 +10,7 @@ use std::fs::File;
 use std::io::Read;
 use std::ops::Range;
 use std::path::Path;
-use trace_common::Cursor;
+use trace_common::{Cursor, append_uvarint};
 
 /// Length of the header of a trace.
 const HEADER: usize = 16;
@@ -175,14 +175,6 @@ impl Assembler {
         Self(format!("go 1.{version} trace\0\0\0").into_bytes())
     }
 
-    pub(crate) fn uvarint(out: &mut Vec<u8>, mut value: u64) {
-        while value >= 0x80 {
-            out.push(value as u8 | 0x80);
-            value >>= 7;
-        }
-        out.push(value as u8);
-    }
-
     /// A batch of events, each a type and its arguments (`dt` first).
     pub(crate) fn batch(
         &mut self,
@@ -194,7 +186,7 @@ impl Assembler {
         let mut data = Vec::new();
         for (ty, args) in events {
             data.push(*ty);
-            args.iter().for_each(|arg| Self::uvarint(&mut data, *arg));
+            args.iter().for_each(|arg| append_uvarint(*arg, &mut data));
         }
         self.raw_batch(generation, thread, ticks, &data);
     }
@@ -202,7 +194,7 @@ impl Assembler {
     pub(crate) fn raw_batch(&mut self, generation: u64, thread: u64, ticks: u64, data: &[u8]) {
         self.0.push(1);
         for field in [generation, thread, ticks, data.len() as u64] {
-            Self::uvarint(&mut self.0, field);
+            append_uvarint(field, &mut self.0);
         }
         self.0.extend_from_slice(data);
     }

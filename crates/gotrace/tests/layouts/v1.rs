@@ -4,6 +4,7 @@
 use gotrace::analysis::{Clip, Scheduling, SchedulingOptions};
 use gotrace::{ErrorKind, Reader, TextFormatter, Timestamp};
 use proptest::prelude::*;
+use trace_common::append_uvarint;
 
 /// Types of v1 events, as Go's runtime numbers them.
 mod ty {
@@ -39,12 +40,8 @@ impl Trace {
         Self(format!("go 1.{version} trace\0\0\0").into_bytes())
     }
 
-    fn uvarint(mut self, mut value: u64) -> Self {
-        while value >= 0x80 {
-            self.0.push(value as u8 | 0x80);
-            value >>= 7;
-        }
-        self.0.push(value as u8);
+    fn uvarint(mut self, value: u64) -> Self {
+        append_uvarint(value, &mut self.0);
         self
     }
 

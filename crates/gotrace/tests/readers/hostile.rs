@@ -5,6 +5,7 @@
 
 use crate::common::Assembler;
 use gotrace::{ErrorKind, Limits, Reader};
+use trace_common::append_uvarint;
 
 /// Reads to the end or the first error; the number of events, and that error.
 fn read(trace: &[u8]) -> (usize, Option<gotrace::Error>) {
@@ -169,7 +170,7 @@ fn many_different_ranges_open_at_once() {
         let mut data = vec![4];
         for i in 0..6000 {
             data.push(5);
-            Assembler::uvarint(&mut data, 1 + batch * 6000 + i);
+            append_uvarint(1 + batch * 6000 + i, &mut data);
             data.push(0); // they may all be the same
         }
         trace.raw_batch(1, u64::MAX, 1, &data);

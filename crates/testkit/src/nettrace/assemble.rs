@@ -1,5 +1,7 @@
 //! Streams put together piece by piece: also such as no runtime writes.
 
+use trace_common::append_uvarint;
+
 /// A stream of version 4 with one metadata record, whose fields are given as bytes, and one
 /// event of that type.
 pub fn v4(provider: &str, event: u32, version: u32, fields: &[u8], payload: &[u8]) -> Vec<u8> {
@@ -74,13 +76,9 @@ pub fn blob(header: &[u8], payload: &[u8]) -> Vec<u8> {
 }
 
 /// A number of variable length.
-pub fn varint(mut v: u64) -> Vec<u8> {
+pub fn varint(value: u64) -> Vec<u8> {
     let mut out = Vec::new();
-    while v >= 0x80 {
-        out.push(v as u8 | 0x80);
-        v >>= 7;
-    }
-    out.push(v as u8);
+    append_uvarint(value, &mut out);
     out
 }
 

@@ -2,14 +2,7 @@
 //!
 //! Source: `Encodings.md` of Apache Parquet.
 
-/// Appends a variable-length integer, seven bits a byte.
-pub(super) fn uvarint(mut value: u64, out: &mut Vec<u8>) {
-    while value >= 0x80 {
-        out.push(value as u8 | 0x80);
-        value >>= 7;
-    }
-    out.push(value as u8);
-}
+use trace_common::append_uvarint;
 
 /// Maps integers of small magnitude to small ones.
 pub(super) const fn zigzag(value: i64) -> u64 {
@@ -46,7 +39,7 @@ pub(super) fn hybrid(values: &[u32], width: u8, out: &mut Vec<u8>) {
             return;
         }
         let groups = values.len().div_ceil(GROUP);
-        uvarint((groups as u64) << 1 | 1, out);
+        append_uvarint((groups as u64) << 1 | 1, out);
         let padding = std::iter::repeat_n(0, groups * GROUP - values.len());
         pack(values.iter().map(|value| u64::from(*value)).chain(padding), width, out);
     };
@@ -60,7 +53,7 @@ pub(super) fn hybrid(values: &[u32], width: u8, out: &mut Vec<u8>) {
         if run >= GROUP + fill {
             at += fill;
             packed(values.get(from..at).unwrap_or_default(), out);
-            uvarint(((run - fill) as u64) << 1, out);
+            append_uvarint(((run - fill) as u64) << 1, out);
             let bytes = value.to_le_bytes();
             out.extend(bytes.iter().take(usize::from(width.div_ceil(8))));
             at += run - fill;
@@ -76,15 +69,15 @@ pub(super) fn hybrid(values: &[u32], width: u8, out: &mut Vec<u8>) {
 pub(super) fn delta(values: &[i64], out: &mut Vec<u8>) {
     const BLOCK: usize = 128;
     const MINIBLOCKS: usize = 4;
-    uvarint(BLOCK as u64, out);
-    uvarint(MINIBLOCKS as u64, out);
-    uvarint(values.len() as u64, out);
-    uvarint(zigzag(values.first().copied().unwrap_or(0)), out);
+    append_uvarint(BLOCK as u64, out);
+    append_uvarint(MINIBLOCKS as u64, out);
+    append_uvarint(values.len() as u64, out);
+    append_uvarint(zigzag(values.first().copied().unwrap_or(0)), out);
     let deltas: Vec<i64> =
         values.iter().zip(values.iter().skip(1)).map(|(a, b)| b.wrapping_sub(*a)).collect();
     for block in deltas.chunks(BLOCK) {
         let least = block.iter().copied().min().unwrap_or(0);
-        uvarint(zigzag(least), out);
+        append_uvarint(zigzag(least), out);
         let above = |delta: &i64| delta.wrapping_sub(least) as u64;
         let miniblocks = || block.chunks(BLOCK / MINIBLOCKS);
         let widths: Vec<u8> = miniblocks()

@@ -2,7 +2,8 @@
 //!
 //! Source: `thrift-compact-protocol.md` of Apache Thrift.
 
-use super::encoding::{uvarint, zigzag};
+use super::encoding::zigzag;
+use trace_common::append_uvarint;
 
 /// Types of fields and of elements of lists.
 pub(super) mod kind {
@@ -32,7 +33,7 @@ impl Struct {
 
     pub(super) fn i64(&mut self, field: i16, value: i64) {
         self.field(field, kind::I64);
-        uvarint(zigzag(value), &mut self.out);
+        append_uvarint(zigzag(value), &mut self.out);
     }
 
     pub(super) fn bool(&mut self, field: i16, value: bool) {
@@ -57,17 +58,17 @@ impl Struct {
             Ok(len @ 0..15) => self.out.push(len << 4 | kind),
             _ => {
                 self.out.push(0xf0 | kind);
-                uvarint(len as u64, &mut self.out);
+                append_uvarint(len as u64, &mut self.out);
             }
         }
     }
 
     pub(super) fn i32_element(&mut self, value: i32) {
-        uvarint(zigzag(value.into()), &mut self.out);
+        append_uvarint(zigzag(value.into()), &mut self.out);
     }
 
     pub(super) fn binary_element(&mut self, value: &[u8]) {
-        uvarint(value.len() as u64, &mut self.out);
+        append_uvarint(value.len() as u64, &mut self.out);
         self.out.extend_from_slice(value);
     }
 
@@ -92,7 +93,7 @@ impl Struct {
             Ok(delta @ 1..=15) => self.out.push(delta << 4 | kind),
             _ => {
                 self.out.push(kind);
-                uvarint(zigzag(field.into()), &mut self.out);
+                append_uvarint(zigzag(field.into()), &mut self.out);
             }
         }
         self.last = field;

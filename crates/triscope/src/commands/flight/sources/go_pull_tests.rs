@@ -40,13 +40,9 @@ fn generation(number: u64, time: u64) -> Vec<u8> {
     const STACKS: u64 = 2;
     const STRINGS: u64 = 4;
     const FREQUENCY: u64 = 8;
-    let number_of = |mut value: u64| {
+    let number_of = |value: u64| {
         let mut bytes = Vec::new();
-        while value >= 0x80 {
-            bytes.push(value as u8 | 0x80);
-            value >>= 7;
-        }
-        bytes.push(value as u8);
+        trace_common::append_uvarint(value, &mut bytes);
         bytes
     };
     let batch = |data: &[u64]| {
