@@ -2,7 +2,10 @@
 //! with bounded memory.
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "these are tests")]
 
-use diag_ipc::message::{Advertise, DecodeErrorKind, Header, MAGIC, Reply, Request};
+mod common;
+
+use common::request;
+use diag_ipc::message::{Advertise, DecodeErrorKind, MAGIC, Reply, Request};
 use diag_ipc::reverse::Server;
 use diag_ipc::{
     Client, Error, Guid, HResult, Operation, ProcessInfoCommand, Provider, Session, Timeouts,
@@ -32,16 +35,6 @@ fn server(behave: impl Fn(UnixStream) + Send + 'static) -> (tempfile::TempDir, C
     // Ends with the test's process.
     std::thread::spawn(move || listener.incoming().flatten().for_each(behave));
     (dir, Client::new(path).timeouts(patient()))
-}
-
-/// Reads one request.
-fn request(stream: &mut UnixStream) -> Option<Request> {
-    let mut header = [0; Header::LEN];
-    stream.read_exact(&mut header).ok()?;
-    let mut message = header.to_vec();
-    message.resize(usize::from(Header::decode(&header).ok()?.size), 0);
-    stream.read_exact(&mut message[Header::LEN..]).ok()?;
-    Request::decode(&message).ok()
 }
 
 /// A server that answers every request with `bytes` and closes.

@@ -2,24 +2,17 @@
 #![cfg(unix)]
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "these are tests")]
 
-use diag_ipc::message::{Header, Reply, Request};
+mod common;
+
+use common::request;
+use diag_ipc::message::{Reply, Request};
 use diag_ipc::{
     Client, Error, Operation, Provider, Timeouts, TracingConfig, wait_for_late_sessions,
 };
-use std::io::{Read as _, Write as _};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::io::Write as _;
+use std::os::unix::net::UnixListener;
 use std::sync::mpsc::channel;
 use std::time::Duration;
-
-/// Reads one request.
-fn request(stream: &mut UnixStream) -> Request {
-    let mut header = [0; Header::LEN];
-    stream.read_exact(&mut header).unwrap();
-    let mut message = header.to_vec();
-    message.resize(usize::from(Header::decode(&header).unwrap().size), 0);
-    stream.read_exact(&mut message[Header::LEN..]).unwrap();
-    Request::decode(&message).unwrap()
-}
 
 #[test]
 fn a_session_that_begins_too_late_is_stopped() {
@@ -31,12 +24,12 @@ fn a_session_that_begins_too_late_is_stopped() {
     let (timed_out, has_timed_out) = channel::<()>();
     let server = std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
-        assert!(matches!(request(&mut stream), Request::CollectTracing { .. }));
+        assert!(matches!(request(&mut stream), Some(Request::CollectTracing { .. })));
         has_timed_out.recv().unwrap();
         let reply = Reply::Ok(&ID.to_le_bytes()).encode().unwrap();
         stream.write_all(&reply).expect("the stream of the session is open");
         let (mut stop, _) = listener.accept().unwrap();
-        assert!(matches!(request(&mut stop), Request::StopTracing { session: ID }));
+        assert!(matches!(request(&mut stop), Some(Request::StopTracing { session: ID })));
         // More than the buffer of a socket: it is read to its end.
         stream.write_all(&vec![0; 8 << 20]).expect("the rest of the stream is read");
         drop(stream);

@@ -3,24 +3,17 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test that fails is to panic")]
 
-use diag_ipc::message::{Header, Reply, Request};
+mod common;
+
+use common::request;
+use diag_ipc::message::{Reply, Request};
 use diag_ipc::{
     Client, Error, HResult, PerfMapType, ProcessInfoCommand, RejectedRequest, Timeouts,
 };
-use std::io::{Read as _, Write as _};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::io::Write as _;
+use std::os::unix::net::UnixListener;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
-
-/// Reads one request. `None` if the client sends none.
-fn request(stream: &mut UnixStream) -> Option<Request> {
-    let mut header = [0; Header::LEN];
-    stream.read_exact(&mut header).ok()?;
-    let mut message = header.to_vec();
-    message.resize(usize::from(Header::decode(&header).ok()?.size), 0);
-    stream.read_exact(&mut message[Header::LEN..]).ok()?;
-    Request::decode(&message).ok()
-}
 
 /// The description of this process as .NET 9.
 fn description() -> Vec<u8> {
