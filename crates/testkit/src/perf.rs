@@ -3,6 +3,16 @@
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Output};
 
+/// Whether `perf` is installed: where not, the test says so.
+///
+/// # Panics
+/// As [`can`](crate::skip::can).
+#[track_caller]
+pub fn is_installed() -> bool {
+    let has_perf = Command::new("perf").arg("--version").output().is_ok();
+    crate::skip::can("the perf command (linux-perf)", has_perf)
+}
+
 /// Runs `perf`, and again if it crashes: perf 6.1 fails an assertion of its own about build ids
 /// (`util/build-id.c`, "stack smashing detected") while another recorder has the kernel write them, as
 /// tests of events do for a moment.

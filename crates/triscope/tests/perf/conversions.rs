@@ -2,17 +2,13 @@
 
 use crate::needs_root;
 use crate::sampling::{FRAME_POINTERS, Stacks, compiled_from, parsed, read};
-use crate::support::{Ran, can, run_in};
+use crate::support::{Ran, run_in};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// A program whose time goes to `inlined`, which `space::called` has, called by `outer`, called by `main`.
 fn calls(dir: &Path, options: &[&str]) -> Option<PathBuf> {
     compiled_from(dir, "calls", &[&["-g"], options].concat())
-}
-
-fn has_perf() -> bool {
-    can("the perf command (linux-perf)", Command::new("perf").arg("--version").output().is_ok())
 }
 
 #[track_caller]
@@ -43,7 +39,7 @@ fn copies_of_stacks_are_unwound_by_both() {
     let args = [&["profile", "-o", "x.data"], &dwarf[..], &["--", "./calls", "300"]].concat();
     run_in(dir.path(), &args).is_good();
     let mut recordings = vec!["x.data"];
-    let with_perf = has_perf();
+    let with_perf = testkit::perf::is_installed();
     if with_perf {
         let args = [&["record", "-q", "-N", "-o", "theirs.data"], &dwarf[..], &["./calls", "300"]];
         perf_in(dir.path(), &args.concat());
@@ -106,7 +102,7 @@ fn replaced_programs_of_perf_recordings_have_no_names() {
         Some(())
     };
     let built = build("before", "-DMORE=1").and_then(|()| build("after", "-DMORE=2"));
-    if built.is_none() || !has_perf() {
+    if built.is_none() || !testkit::perf::is_installed() {
         return;
     }
     // Another inode: one that was freed can be used again.
@@ -157,7 +153,7 @@ fn names_of_cpp_are_those_of_the_source() {
 fn recordings_without_times_name_the_option() {
     needs_root!(beside others);
     let dir = tempfile::tempdir().unwrap();
-    if !has_perf() {
+    if !testkit::perf::is_installed() {
         return;
     }
     let record =

@@ -2,7 +2,7 @@
 //! installed.
 
 use crate::needs_root;
-use crate::support::{can, run_in};
+use crate::support::run_in;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
@@ -77,8 +77,7 @@ fn samples_become_profiles_with_the_numbers_of_perf() {
     let (_, exits) = convert(dir.path(), &["--samples", "sched:sched_process_exit"]);
     assert_eq!(exits, 9);
 
-    if can("the perf command (linux-perf)", Command::new("perf").arg("--version").output().is_ok())
-    {
+    if testkit::perf::is_installed() {
         let args = ["script", "--no-inline", "-i", "perf.data", "-F", "event,ip,sym,dso"];
         let output = testkit::perf::output(Command::new("perf").current_dir(dir.path()).args(args));
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

@@ -12,10 +12,6 @@ use std::process::{Command, Stdio};
 /// Some processes, system calls and page faults.
 const WORK: [&str; 3] = ["sh", "-c", "for i in 1 2 3 4 5 6 7 8; do true | cat; done"];
 
-fn has_perf() -> bool {
-    can("the perf command (linux-perf)", Command::new("perf").arg("--version").output().is_ok())
-}
-
 #[track_caller]
 fn perf_in(dir: &Path, args: &[&str]) -> String {
     let output = testkit::perf::output(Command::new("perf").current_dir(dir).args(args));
@@ -83,7 +79,7 @@ fn recordings_are_read_by_perf_line_by_line() {
         let is_first_line = |line: &&str| !line.starts_with('\t') && !line.is_empty();
         assert_eq!(ours.stdout.lines().filter(is_first_line).count(), samples(&ran));
         assert!(samples(&ran) > 0, "{}", ran.stderr);
-        if has_perf() {
+        if testkit::perf::is_installed() {
             assert_same(
                 &perf_in(dir.path(), &["script", "--no-demangle", "-i", name]),
                 &ours.stdout,
@@ -113,7 +109,7 @@ fn a_sample_is_taken_every_n_events() {
 #[test]
 fn recordings_of_perf_are_printed_as_perf_prints_them() {
     needs_root!();
-    if !has_perf() {
+    if !testkit::perf::is_installed() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
@@ -153,7 +149,7 @@ fn streams_go_through_pipes() {
     };
     let ours = read(&mut triscope(&["perf", "script", "-i", "-"]));
     assert_eq!(ours.lines().count(), samples(&ran));
-    if has_perf() {
+    if testkit::perf::is_installed() {
         assert_same(&read(Command::new("perf").args(["script", "-i", "-"])), &ours);
     }
     // Also from a file.
@@ -356,7 +352,7 @@ fn groups_are_sampled_by_their_leader() {
     // Major faults are the rest.
     assert!(!periods("minor-faults").is_empty(), "{shown}");
     assert!(periods("minor-faults").iter().sum::<u64>() <= 3 * faults.len() as u64, "{shown}");
-    if has_perf() {
+    if testkit::perf::is_installed() {
         assert_same(&perf_in(dir.path(), &["script", "--no-demangle", "-i", "ours"]), &shown);
         let header = perf_in(dir.path(), &["report", "--header-only", "-i", "ours"]);
         assert!(header.contains("# group: {page-faults,minor-faults}"), "{header}");
@@ -440,7 +436,7 @@ fn a_report_adds_up() {
     assert_eq!((&event["samples"], sum("samples"), sum("periods")), (&count.into(), count, count));
     assert_eq!(table.len(), rows(&whole).iter().filter(|line| !line.is_empty()).count());
     assert!(table.iter().any(|row| row["dso"] == "[kernel.kallsyms]"), "{json}");
-    if has_perf() {
+    if testkit::perf::is_installed() {
         let args = ["report", "--stdio", "--sort", "comm,dso"];
         assert_eq!(rows(&report(&["-s", "comm,dso"])), rows(&perf_in(dir.path(), &args)));
     }
@@ -632,7 +628,7 @@ fn losses_are_counted_and_recorded() {
     assert_eq!(shown.stdout.lines().count(), samples(&ran));
     let note = format!("{lost} samples or records were lost when it was recorded");
     assert!(shown.stderr.contains(&note), "{}{}", ran.stderr, shown.stderr);
-    if !formats.contains("lost") || !has_perf() {
+    if !formats.contains("lost") || !testkit::perf::is_installed() {
         return;
     }
     // As perf counts them, and in the recordings of perf.

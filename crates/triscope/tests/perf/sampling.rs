@@ -1096,8 +1096,7 @@ type Timed = BTreeMap<(u64, u64), Vec<String>>;
 /// The samples as `perf script` prints them.
 fn of_perf(dir: &Path, file: &str) -> Option<Timed> {
     let args = ["script", "--no-inline", "--ns", "-i", file, "-F", "tid,time,ip,sym"];
-    if !can("the perf command (linux-perf)", Command::new("perf").arg("--version").output().is_ok())
-    {
+    if !testkit::perf::is_installed() {
         return None;
     }
     let output = testkit::perf::output(Command::new("perf").current_dir(dir).args(args));

@@ -200,8 +200,7 @@ fn tracing_begins_when_the_running_processes_are_known() {
 #[test]
 fn the_same_as_perf_shows() {
     needs_root!();
-    let has_perf = std::process::Command::new("perf").arg("--version").output().is_ok();
-    if !crate::support::can("perf", has_perf) {
+    if !testkit::perf::is_installed() {
         return;
     }
     // Both watch the same command at once.
