@@ -1033,7 +1033,7 @@ impl Dataset {
         // What is likely to fail comes before the first file is in its place.
         let mut directories = NewDirectories::default();
         for table in TABLES {
-            directories.create(&self.dir, &Path::new(table.name).join(partition))?;
+            directories.create(&self.dir.join(table.name).join(partition))?;
         }
         let place = |table: &Table| {
             self.dir.join(table.name).join(partition).join(format!("{recording:016x}.parquet"))
@@ -1044,7 +1044,8 @@ impl Dataset {
         let moved = others.iter().chain(&last).try_for_each(|table| {
             let path = place(table);
             let is_new = fs::symlink_metadata(&path).is_err();
-            move_file(&self.temporary().join(table.name), &path).map_err(at(&path))?;
+            let from = self.temporary().join(table.name);
+            move_file(&from, &path, &mut directories).map_err(at(&path))?;
             created.extend(Some(path).filter(|_| is_new));
             Ok(())
         });
@@ -1089,21 +1090,21 @@ impl Dataset {
 struct NewDirectories(Vec<PathBuf>);
 
 impl NewDirectories {
-    /// Makes the directories of a path in `dir` that are missing.
-    fn create(&mut self, dir: &Path, inner: &Path) -> Result<()> {
-        let mut path = dir.to_owned();
-        for part in inner {
-            path.push(part);
-            let created = match fs::create_dir(&path) {
-                // Another export that failed removed the one above it, as it was empty.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => fs::create_dir_all(&path),
-                created => created,
-            };
-            match created {
-                Ok(()) => self.0.push(path.clone()),
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => {}
-                Err(error) => return Err(at(&path)(error)),
+    /// Makes a directory, and those above it that are missing. Another export that failed can have removed them, as they
+    /// were empty.
+    fn create(&mut self, path: &Path) -> Result<()> {
+        use io::ErrorKind::{AlreadyExists, NotADirectory, NotFound};
+        let created = match (fs::create_dir(path), path.parent()) {
+            (Err(error), Some(parent)) if matches!(error.kind(), NotFound | NotADirectory) => {
+                self.create(parent)?;
+                fs::create_dir(path)
             }
+            (created, _) => created,
+        };
+        match created {
+            Ok(()) => self.0.push(path.to_owned()),
+            Err(error) if error.kind() == AlreadyExists && path.is_dir() => {}
+            Err(error) => return Err(at(path)(error)),
         }
         Ok(())
     }
@@ -1116,7 +1117,7 @@ impl NewDirectories {
 
 impl Drop for NewDirectories {
     fn drop(&mut self) {
-        // The inner ones are the last ones.
+        // Those in others come after them.
         for path in self.0.iter().rev() {
             let _ = fs::remove_dir(path); // another export has a file in it
         }
@@ -1125,11 +1126,11 @@ impl Drop for NewDirectories {
 
 /// Moves a file to its place. Another export that failed can have removed the directory, as it was empty. An error
 /// names `from`, which can be what is missing, or on another file system than `to`.
-fn move_file(from: &Path, to: &Path) -> io::Result<()> {
+fn move_file(from: &Path, to: &Path, directories: &mut NewDirectories) -> io::Result<()> {
     let moved = match fs::rename(from, to) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             if let Some(directory) = to.parent() {
-                fs::create_dir_all(directory)?;
+                directories.create(directory).map_err(|error| error.source)?;
             }
             fs::rename(from, to)
         }
@@ -1292,12 +1293,17 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let from = dir.path().join("file");
         let to = dir.path().join("date").join("host").join("file");
+        let mut directories = NewDirectories::default();
         fs::write(&from, b"x").unwrap();
-        move_file(&from, &to).unwrap();
+        move_file(&from, &to, &mut directories).unwrap();
         assert_eq!(fs::read(&to).unwrap(), b"x");
-        let error = move_file(&from, &to).unwrap_err();
+        let error = move_file(&from, &to, &mut directories).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::NotFound);
         assert!(error.to_string().contains(&*from.to_string_lossy()), "{error}");
+        // Another file cannot be moved.
+        fs::remove_file(&to).unwrap();
+        drop(directories);
+        assert!(!dir.path().join("date").exists());
     }
 
     /// It is empty, and another export that failed removed it.
@@ -1306,10 +1312,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let removed = dir.path().join("removed");
         let mut directories = NewDirectories::default();
-        directories.create(&removed, Path::new("date/host")).unwrap();
+        directories.create(&removed.join("date/host")).unwrap();
         assert!(removed.join("date/host").is_dir());
         drop(directories);
-        assert!(!removed.join("date").exists());
+        assert!(!removed.exists() && dir.path().exists());
     }
 
     #[test]
