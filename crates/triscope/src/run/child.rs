@@ -4,6 +4,7 @@ use super::stop::{self, Listener, Next, Received};
 use super::{open_files, programs, threads};
 use crate::failure::{Failure, OneLine, Result};
 use crossbeam_channel::{Receiver, Sender, bounded};
+use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, getpgid, kill_process, waitid};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::ffi::OsStr;
@@ -45,14 +46,14 @@ const NOT_FOUND: u8 = 127;
 const NOT_EXECUTABLE: u8 = 126;
 
 impl Launched {
-    /// Starts a command. Events of this thread that are inherited and enabled by `execve(2)` begin
+    /// Starts a command, as [`spawn`] does. Events of this thread that are inherited and enabled by `execve(2)` begin
     /// with its first instruction.
     ///
     /// It inherits everything from this process (environment, outputs), except for the changes of
     /// `prepare`.
     pub(crate) fn start(
         command: &[impl AsRef<OsStr>],
-        prepare: impl FnOnce(&mut Command),
+        prepare: impl Fn(&mut Command),
     ) -> Result<Self> {
         Self::start_by(command, prepare, || ())
     }
@@ -60,7 +61,7 @@ impl Launched {
     /// As [`start`](Self::start). Each thread that supervises the command calls `begin` first.
     pub(crate) fn start_by(
         command: &[impl AsRef<OsStr>],
-        prepare: impl FnOnce(&mut Command),
+        prepare: impl Fn(&mut Command),
         begin: fn(),
     ) -> Result<Self> {
         Self::launch(command, prepare, begin, false)
@@ -68,7 +69,7 @@ impl Launched {
 
     fn launch(
         command: &[impl AsRef<OsStr>],
-        prepare: impl FnOnce(&mut Command),
+        prepare: impl Fn(&mut Command),
         begin: fn(),
         is_gate: bool,
     ) -> Result<Self> {
@@ -84,10 +85,7 @@ impl Launched {
         };
         // Signals wait until there is a process to pass them on to.
         let mut guard = lock(&shared);
-        let mut prepared = Command::new(program);
-        prepared.args(args);
-        prepare(&mut prepared);
-        let child = match open_files::as_before(|| prepared.spawn()) {
+        let child = match open_files::as_before(|| spawn(program.as_ref(), args, prepare)) {
             Ok(child) => child,
             Err(error) => return Err(not_started(&program.as_ref().to_string_lossy(), &error)),
         };
@@ -103,16 +101,17 @@ impl Launched {
     /// [`resume`](Self::resume).
     pub(crate) fn start_stopped(
         command: &[String],
-        prepare: impl FnOnce(&mut Command),
+        prepare: impl Fn(&mut Command),
     ) -> Result<Self> {
         // The shell would find out when the recording has begun.
         if let Some(program) = command.first() {
-            programs::check(program).map_err(|error| not_started(program, &error))?;
+            let found = programs::executable(program.as_ref());
+            found.map_err(|error| not_started(program, &error))?;
         }
         let gate = ["sh", "-c", "kill -STOP $$; exec \"$@\"", "sh"].map(str::to_owned);
         let this = Self::launch(&[&gate[..], command].concat(), prepare, || (), true)?;
         let options = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
-        while waitid(WaitId::Pid(this.pid), options).is_err_and(|e| e == rustix::io::Errno::INTR) {}
+        while waitid(WaitId::Pid(this.pid), options).is_err_and(|e| e == Errno::INTR) {}
         Ok(this)
     }
 
@@ -190,7 +189,7 @@ fn waiter(begin: fn()) -> io::Result<(Sender<Pid>, Receiver<()>)> {
         let _running = running;
         let Ok(pid) = child.recv() else { return };
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
-        while waitid(WaitId::Pid(pid), options).is_err_and(|e| e == rustix::io::Errno::INTR) {}
+        while waitid(WaitId::Pid(pid), options).is_err_and(|e| e == Errno::INTR) {}
     })?;
     Ok((started, exited))
 }
@@ -239,6 +238,27 @@ fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Starts a program as execvp(3) does: a script without `#!` is one of the shell. A program for another machine is none.
+fn spawn(
+    program: &OsStr,
+    args: &[impl AsRef<OsStr>],
+    prepare: impl Fn(&mut Command),
+) -> io::Result<Child> {
+    let mut command = Command::new(program);
+    prepare(command.args(args));
+    let error = match command.spawn() {
+        Err(error) if Errno::from_io_error(&error) == Some(Errno::NOEXEC) => error,
+        spawned => return spawned,
+    };
+    let script = programs::executable(program)?;
+    if !programs::is_script(&script) {
+        return Err(error);
+    }
+    let mut shell = Command::new("/bin/sh");
+    prepare(shell.arg(script).args(args));
+    shell.spawn()
+}
+
 fn not_started(program: &str, error: &io::Error) -> Failure {
     use io::ErrorKind::{NotFound, PermissionDenied};
     match (error.kind(), is_there(program)) {
@@ -256,7 +276,7 @@ fn not_started(program: &str, error: &io::Error) -> Failure {
 
 /// Whether the file of a program exists, by the search path.
 fn is_there(program: &str) -> bool {
-    programs::find(program).is_some_and(|file| file.exists())
+    programs::find(program.as_ref()).is_some_and(|file| file.exists())
 }
 
 /// The result of this program after a successful run: that of the command.
@@ -320,6 +340,28 @@ mod tests {
         resumed.resume().unwrap();
         assert!(resumed.wait().unwrap().success() && ran.exists());
         assert!(!lock(&resumed.shared).is_gate);
+    }
+
+    /// As shells do, and `perf` by execvp(3).
+    #[test]
+    fn a_script_without_an_interpreter_is_one_of_the_shell() {
+        let dir = tempfile::tempdir().unwrap();
+        let paths = ["script", "program", "ran"].map(|name| dir.path().join(name));
+        // Another process writes them: a file that is open for writing in a child of another test cannot be executed.
+        let write = "printf 'test \"$1\" = \"a b\" && printf %%s \"$SET\" >\"$2\"\n' >\"$1\"
+            printf '\\177ELF\\000' >\"$2\"
+            chmod 755 \"$1\" \"$2\"";
+        let written = Command::new("sh").args(["-c", write, "sh"]).args(&paths[..2]).status();
+        assert!(written.unwrap().success());
+        let [script, program, ran] = paths.each_ref().map(|path| path.as_os_str());
+        let set = |command: &mut Command| {
+            command.env("SET", "by prepare");
+        };
+        let launched = Launched::start(&[script, "a b".as_ref(), ran], set).unwrap();
+        assert!(launched.wait().unwrap().success());
+        assert_eq!(std::fs::read_to_string(ran).unwrap(), "by prepare");
+        let failure = Launched::start(&[program], |_| ()).err().unwrap();
+        assert!(matches!(failure, Failure::Message(_, NOT_EXECUTABLE)), "{}", failure.message());
     }
 
     #[test]

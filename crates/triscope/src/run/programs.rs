@@ -5,6 +5,7 @@ use crate::io::regular;
 use diag_ipc::discovery::Process;
 use rustix::fs::{Access, access};
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -28,7 +29,7 @@ const MAX_SEARCH: u64 = 256 << 20;
 
 /// Whether a command is a .NET program, whose runtime connects to a diagnostic port at startup.
 pub(crate) fn is_dotnet_command(command: &[String]) -> bool {
-    let Some(program) = command.first().and_then(|name| find(name)) else { return false };
+    let Some(program) = command.first().and_then(|name| find(name.as_ref())) else { return false };
     // The compiler must not compute the marker.
     let marker = std::hint::black_box(INVERTED_DOTNET_HOST).map(|byte| !byte);
     program.file_name().is_some_and(|name| name == "dotnet") || contains(&program, &marker)
@@ -36,7 +37,7 @@ pub(crate) fn is_dotnet_command(command: &[String]) -> bool {
 
 /// Whether a command is a program in Go.
 pub(crate) fn is_go_command(command: &[String]) -> bool {
-    let program = command.first().and_then(|name| find(name));
+    let program = command.first().and_then(|name| find(name.as_ref()));
     program.is_some_and(|program| go_program::version(&program).is_some())
 }
 
@@ -51,26 +52,35 @@ pub(crate) fn is_dotnet_process(pid: u32) -> bool {
 }
 
 /// The file of a command, by the search path. A path may be that of no file.
-pub(super) fn find(name: &str) -> Option<PathBuf> {
+pub(super) fn find(name: &OsStr) -> Option<PathBuf> {
     files(name).into_iter().next()
 }
 
-/// Whether a command has a file that this user may execute: the error is that of execvp(3). The format of the file
-/// can still be one that is not executed.
-pub(super) fn check(name: &str) -> io::Result<()> {
+/// The file of a command that this user may execute: the error is that of execvp(3). The format of the file can still
+/// be one that is not executed.
+pub(super) fn executable(name: &OsStr) -> io::Result<PathBuf> {
     let files = files(name);
-    if files.iter().any(|file| file.is_file() && access(file, Access::EXEC_OK).is_ok()) {
-        return Ok(());
-    }
-    Err(match files.iter().any(|file| file.exists()) {
+    let is_executable = |file: &&PathBuf| file.is_file() && access(*file, Access::EXEC_OK).is_ok();
+    files.iter().find(is_executable).cloned().ok_or_else(|| match files.iter().any(|f| f.exists()) {
         true => rustix::io::Errno::ACCESS.into(),
         false => io::ErrorKind::NotFound.into(),
     })
 }
 
+/// Whether a file that the kernel does not execute can be a script of a shell: its first line is a text, as POSIX lets
+/// shells decide it.
+pub(super) fn is_script(file: &Path) -> bool {
+    /// Bytes of the first line that are examined.
+    const LINE: u64 = 256;
+    let mut start = Vec::new();
+    let read = regular::open(file).and_then(|file| file.take(LINE).read_to_end(&mut start));
+    let line = start.split(|byte| *byte == b'\n').next();
+    read.is_ok() && line.is_some_and(|line| !line.contains(&0))
+}
+
 /// The files that a command can be: execvp(3) executes the first one that it may.
-fn files(name: &str) -> Vec<PathBuf> {
-    if name.contains('/') {
+fn files(name: &OsStr) -> Vec<PathBuf> {
+    if name.as_encoded_bytes().contains(&b'/') {
         return vec![PathBuf::from(name)];
     }
     // As execvp(3) without one.

@@ -43,7 +43,7 @@ impl Watch {
     pub(crate) fn command(
         command: &[String],
         time: Option<Duration>,
-        prepare: impl FnOnce(&mut Command),
+        prepare: impl Fn(&mut Command),
     ) -> Result<Self> {
         Ok(Self::of(Launched::start(command, prepare)?, time))
     }
@@ -52,7 +52,7 @@ impl Watch {
     /// first.
     pub(crate) fn command_by(
         command: &[String],
-        prepare: impl FnOnce(&mut Command),
+        prepare: impl Fn(&mut Command),
         begin: fn(),
     ) -> Result<Self> {
         Ok(Self::of(Launched::start_by(command, prepare, begin)?, None))
@@ -62,7 +62,7 @@ impl Watch {
     pub(crate) fn stopped_command(
         command: &[String],
         time: Option<Duration>,
-        prepare: impl FnOnce(&mut Command),
+        prepare: impl Fn(&mut Command),
     ) -> Result<Self> {
         Ok(Self::of(Launched::start_stopped(command, prepare)?, time))
     }

@@ -173,8 +173,10 @@ fn record(args: &Args, settings: &Settings, mut store: Store, start: Start) -> R
         None
     } else {
         let begin = || keep_capabilities(CapabilitySet::KILL);
-        Some(Watch::command_by(&args.command, |_| drop(beginning), begin)?)
+        let begun = || beginning.iter().for_each(Beginning::end);
+        Some(Watch::command_by(&args.command, |_| begun(), begin)?)
     };
+    drop(beginning);
     let record = |command: Option<&mut Watch>| -> Result {
         let pid = process
             .map(|process| process.pid)

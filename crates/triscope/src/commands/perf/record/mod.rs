@@ -202,8 +202,12 @@ pub(crate) fn run(args: &Args) -> Result {
     let recorded = recorded.map_err(|failure| output.with_kept(failure));
     let (stats, bytes) = watch.see_out(recorded)?;
     if is_stopped && stats.rings.records == 0 {
-        // Not even the record of its execve(2): the shell in its place could not execute it, and has printed why.
-        return watch.outcome();
+        // Not even the record of its execve(2): the shell in its place could not execute it, and has printed why, or
+        // reads it, as some shells do with a script without `#!`.
+        let program = args.command.first().map_or("", String::as_str);
+        let why = "is not recorded: the shell that was to execute it has not";
+        Failure::about(program, why).print();
+        return watch.outcome().and(Err(Failure::Quiet(1)));
     }
     let name = output.name();
     output.complete()?;
