@@ -48,6 +48,8 @@ pub(crate) mod target;
 #[cfg(unix)]
 pub(crate) mod threads;
 #[cfg(unix)]
+pub(crate) mod time_namespace;
+#[cfg(unix)]
 pub(crate) mod timed;
 #[cfg(test)]
 pub(crate) mod wait;

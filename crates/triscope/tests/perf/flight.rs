@@ -237,9 +237,12 @@ fn in_a_time_namespace_a_dump_has_the_records_of_its_window() {
     assert!((now - HOUR / 2..=now).contains(&end), "{end} {now}");
     assert!(threads(&dump).iter().any(|name| name == "pong"));
     // Their traces have the other time.
-    for source in ["--go", "--dotnet"] {
-        let mut command = in_namespace();
-        let ran: Ran = command.args(["flight", "-d", "none", source]).output().unwrap().into();
+    for args in [
+        &["flight", "-d", "none", "--go"][..],
+        &["flight", "-d", "none", "--dotnet"],
+        &["record", "--dotnet", "--sched", "true"],
+    ] {
+        let ran: Ran = in_namespace().args(args).output().unwrap().into();
         ran.is_refused(1, &["time namespace"]);
     }
 }

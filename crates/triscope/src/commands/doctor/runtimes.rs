@@ -1,7 +1,7 @@
 //! Running Go programs and .NET runtimes.
 
 use super::Check;
-use crate::run::{go_program, procfs};
+use crate::run::{go_program, procfs, time_namespace};
 use diag_ipc::Timeouts;
 use diag_ipc::discovery;
 use std::collections::BTreeMap;
@@ -26,6 +26,11 @@ fn as_root(is_refused: bool) -> Option<String> {
     is_useful.then(|| "sudo triscope doctor".to_owned())
 }
 
+/// Why the times in a trace of a process are not those of the kernel's records, after its version in a list.
+fn clock_note(pid: u32) -> String {
+    time_namespace::deviation(Some(pid)).map(|why| format!(", {why}")).unwrap_or_default()
+}
+
 /// The Go programs whose executable can be read.
 fn go() -> Check {
     let (id, what) = ("go", "Go programs that run");
@@ -42,7 +47,13 @@ fn go() -> Check {
         let version = versions.entry(file).or_insert_with(|| go_program::version(&exe));
         if let Some(version) = version {
             let name = String::from_utf8_lossy(&procfs::comm(pid, pid)).into_owned();
-            found.push((pid, name, version.clone()));
+            let is_old = go_program::release(version)
+                .is_some_and(|release| release < go_program::SAME_CLOCK);
+            let clock = match is_old {
+                true => ", its clock is not that of the kernel".to_owned(),
+                false => clock_note(pid),
+            };
+            found.push((pid, name, version.clone(), clock));
         }
     }
     let unseen = match unreadable {
@@ -54,22 +65,16 @@ fn go() -> Check {
         let note = format!("none; execution traces of Go 1.11 and later are read{unseen}");
         return Check { fix, ..Check::yes(id, what, note) };
     }
-    let is_old = |version: &str| {
-        go_program::release(version).is_some_and(|release| release < go_program::SAME_CLOCK)
-    };
     let names: Vec<String> = found
         .iter()
         .take(NAMED)
-        .map(|(pid, name, version)| {
-            let old = if is_old(version) { ", its clock is not that of the kernel" } else { "" };
-            format!("{name} {pid} ({version}{old})")
-        })
+        .map(|(pid, name, version, clock)| format!("{name} {pid} ({version}{clock})"))
         .collect();
     let more = found.len().saturating_sub(NAMED);
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     let check = Check::yes(id, what, format!("{}{more}{unseen}", names.join(", ")));
     let check = Check { fix, ..check };
-    if found.iter().all(|(.., version)| is_old(version)) { check.partly() } else { check }
+    if found.iter().all(|(.., clock)| !clock.is_empty()) { check.partly() } else { check }
 }
 
 fn go_toolchain() -> Check {
@@ -103,7 +108,7 @@ fn dotnet() -> Check {
                 let version = info.clr_version.unwrap_or_default();
                 let version = version.split(['+', ' ']).next().unwrap_or_default().to_owned();
                 let version = if version.is_empty() { "before .NET 6".to_owned() } else { version };
-                format!("{} ({version})", process.pid)
+                format!("{} ({version}{})", process.pid, clock_note(process.pid))
             }
             Err(error) => format!("{} ({error})", process.pid),
         })

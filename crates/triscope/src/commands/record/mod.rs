@@ -30,7 +30,7 @@ use crate::run::sample_rate;
 use crate::run::serve::{self, Viewer};
 use crate::run::stop::Beginning;
 use crate::run::target::Process;
-use crate::run::{cleanup, programs, runtimes};
+use crate::run::{cleanup, programs, runtimes, time_namespace};
 use crate::sources::go::Recovery;
 use crate::sources::kernel::{self, remedy::is_missing};
 use crate::sources::model::{Opened, Program, Traces};
@@ -208,7 +208,9 @@ const QUEUE: usize = 32;
 pub(crate) fn run(args: &Args) -> Result {
     message::begin();
     let beginning = Beginning::start()?;
-    let args = &args.clone().completed();
+    let args = args.clone().completed();
+    let deviation = time_namespace::deviation(args.running());
+    let args = &args.with_clock(deviation)?;
     match &args.dataset {
         Some(dataset) => dataset::run(args, dataset, &beginning),
         None => run_one(args, &beginning),
@@ -301,6 +303,25 @@ impl Args {
         }
         self.sched |= self.sampled().is_any();
         self
+    }
+
+    /// The process that is named; `None` for a command.
+    fn running(&self) -> Option<u32> {
+        self.process.id().or(self.dotnet.flatten())
+    }
+
+    /// Without runtimes if the clock of their traces is not that of the kernel's records, which is an error if they
+    /// were requested.
+    fn with_clock(mut self, deviation: Option<String>) -> Result<Self> {
+        let Some(why) = deviation.filter(|_| self.can_have_runtime()) else { return Ok(self) };
+        let subject = self.running().map_or("the command".into(), |pid| format!("process {pid}"));
+        let failure = Failure::about(subject, why);
+        if !self.is_found {
+            return Err(failure.and("Go and .NET runtimes cannot be recorded with it"));
+        }
+        failure.and("Go and .NET runtimes are not recorded").print();
+        (self.is_found, self.dotnet) = (false, None);
+        Ok(self)
     }
 }
 
@@ -1115,4 +1136,39 @@ fn clocks() -> std::io::Result<Clocks> {
 fn monotonic(clocks: &Clocks) -> Timestamp {
     let of_timeline = clocks.iter().find(|(clock, _)| *clock == ClockDomain::Monotonic);
     of_timeline.map_or(Timestamp::default(), |(_, at)| *at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser as _;
+
+    #[derive(clap::Parser)]
+    struct Cli {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    #[test]
+    fn runtimes_with_another_clock_are_not_recorded() {
+        let recorded = |args: &[&str], deviation: Option<&str>| {
+            let args = Cli::parse_from([&["record"], args].concat()).args.completed();
+            args.with_clock(deviation.map(str::to_owned))
+        };
+        let why = "its clock is 1.00 s behind";
+        let runtimes = |args: &Args| (args.sched, args.can_have_runtime());
+        let found = ["--pid", "4294967295"];
+        assert_eq!(runtimes(&recorded(&found, None).unwrap()), (true, true));
+        assert_eq!(runtimes(&recorded(&found, Some(why)).unwrap()), (true, false));
+        assert_eq!(runtimes(&recorded(&["--sched", "true"], Some(why)).unwrap()), (true, false));
+        for (args, subject) in [
+            (&["--dotnet", "4294967295"][..], "process 4294967295"),
+            (&["--dotnet", "--sched", "true"], "the command"),
+            (&["--go-trace", "trace.out", "true"], "the command"),
+        ] {
+            let failure = recorded(args, Some(why)).err().unwrap();
+            let message = failure.message();
+            assert!(message.starts_with(&format!("{subject}: {why}; Go and .NET")), "{message}");
+        }
+    }
 }

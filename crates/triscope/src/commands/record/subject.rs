@@ -29,7 +29,7 @@ pub(super) fn process(args: &Args) -> Result<Option<u32>> {
     let usage = |what| Err(Failure::new(what).with_code(2));
     let pid = match (args.process.id(), args.dotnet.flatten()) {
         (Some(a), Some(b)) if a != b => return usage("--pid and --dotnet name two processes"),
-        (a, b) => a.or(b),
+        _ => args.running(),
     };
     match (pid, args.command.is_empty()) {
         (None, true) => usage("nothing to record: pass a COMMAND, --pid PID or --name NAME"),
