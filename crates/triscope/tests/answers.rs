@@ -247,10 +247,10 @@ fn wrong_usage_is_named() {
         &["report", "--goroutine", "1", "--worst", "5", &shop],
         "the argument '--goroutine <ID>' cannot be used with '--worst <N>'",
     );
-    usage(&["explain", &shop, "--between", "nan", "nan"], "not a number of seconds");
+    usage(&["explain", &shop, "--between", "nan", "nan"], "expected a number of seconds");
     usage(
         &["explain", &shop, "--between", "1", "0.5"],
-        "triscope: --between 1 0.5: the first time is not the earlier one\n",
+        "triscope: --between 1 0.5: the first time must be before the second\n",
     );
     usage(
         &["report", &shop, &old, "--offset", "wrong=12.5"],

@@ -77,7 +77,7 @@ pub(crate) struct Args {
 }
 
 fn seconds(text: &str) -> std::result::Result<f64, &'static str> {
-    duration::seconds(text, duration::FINITE).ok_or("not a number of seconds")
+    duration::seconds(text, duration::FINITE).ok_or("expected a number of seconds")
 }
 
 impl Args {
@@ -95,7 +95,7 @@ impl Args {
             [from, to] if from < to => Some((duration::nanos(from), duration::nanos(to))),
             [from, to] => {
                 let message =
-                    format!("--between {from} {to}: the first time is not the earlier one");
+                    format!("--between {from} {to}: the first time must be before the second");
                 return Err(Failure::new(message).with_code(2));
             }
             _ => None,

@@ -14,7 +14,7 @@ use std::path::PathBuf;
 /// of recordings of any number of hosts can be in one dataset, also by exports that run at the same
 /// time. An export of the same traces replaces its files; with another --host or --start it is another
 /// recording, and both count. Of damaged traces, what could be read is exported: the recording is marked
-/// as partial, and the exit code is 1.
+/// as partial, and the exit status is 1.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -29,10 +29,10 @@ pub(crate) struct Args {
     /// The directory of the dataset
     #[arg(short, long, value_name = "DIR")]
     output: PathBuf,
-    /// The host; default: that of a recording of the kernel
+    /// The host [default: that of a recording of the kernel]
     #[arg(long, value_name = "NAME")]
     host: Option<String>,
-    /// When the recording starts, in seconds since 1970, UTC; default: by the clocks of the traces
+    /// When the recording starts, in seconds since 1970, UTC [default: by the clocks of the traces]
     #[arg(long, value_name = "SECONDS", value_parser = nanos)]
     start: Option<i64>,
     /// Number of tasks, of activities and of regions with critical paths, longest first; 0 for none
@@ -51,5 +51,5 @@ pub(crate) fn run(args: &Args) -> Result {
 fn nanos(text: &str) -> std::result::Result<i64, &'static str> {
     // Up to there, numbers are within a microsecond.
     let seconds = duration::seconds(text, 0.0..4e9);
-    seconds.map(duration::nanos).ok_or("seconds since 1970 are expected")
+    seconds.map(duration::nanos).ok_or("expected seconds since 1970")
 }

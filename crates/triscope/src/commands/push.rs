@@ -37,7 +37,7 @@ pub(crate) struct Args {
     /// The name of the service that was profiled
     #[arg(long, value_name = "NAME", value_parser = name)]
     service: String,
-    /// A label of the profiles, e.g. env=staging; may be given several times
+    /// A label of the profiles, such as env=staging; can be repeated
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
     labels: Vec<(String, String)>,
     /// The samples to send: a sample type of pprof files, an event of traces [default: the default

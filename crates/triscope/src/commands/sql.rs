@@ -14,7 +14,7 @@ use std::process::{Command, ExitStatus};
 /// Answer SQL about a dataset, or about traces
 ///
 /// DIR is a dataset of triscope export. Traces are exported to a temporary dataset first, which is one
-/// recording. Of damaged traces, what could be read is in it, and the exit code is 1. DataFusion answers, in a
+/// recording. Of damaged traces, what could be read is in it, and the exit status is 1. DataFusion answers, in a
 /// program of its own: triscope-sql, beside this program or in PATH. It only reads.
 #[derive(clap::Args)]
 #[command(after_help = "\

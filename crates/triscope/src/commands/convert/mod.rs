@@ -186,7 +186,7 @@ fn traces(args: &Args) -> Result<Traces> {
     for (pid, name) in pids.into_iter().zip(names) {
         let pid = pid.map(|text| match text.parse() {
             Ok(pid @ 1..=MAX_PID) => Ok(pid),
-            _ => Err(usage(format!("--pid: {text} is not a process identifier"))),
+            _ => Err(usage(format!("--pid: {text} is not a process id"))),
         });
         let name = name.map(str::to_owned);
         programs.push(Program { pid: pid.transpose()?, name, ..Program::default() });

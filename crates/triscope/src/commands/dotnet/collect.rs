@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 
 /// Record a trace of a .NET process: until Ctrl-C, for a time, or from startup to exit
 ///
-/// With a COMMAND, that program is started and traced from startup to exit (.NET 5). The exit code
+/// With a COMMAND, that program is started and traced from startup to exit (.NET 5). The exit status
 /// is then that of COMMAND, or 0 after a signal, or if it still runs when a recording that was
 /// stopped is complete.
 #[derive(clap::Args)]
@@ -92,8 +92,8 @@ pub(crate) struct Args {
     /// When the buffer is full, drop events, or block the threads that write them (.NET 11)
     #[arg(long, value_enum, ignore_case = true, default_value_t = Buffering::Drop)]
     buffering_mode: Buffering,
-    /// Whether to resume a runtime that is suspended at startup after the session has started; a COMMAND
-    /// always is
+    /// Whether to resume a runtime that is suspended at startup after the session has started; that of a
+    /// COMMAND is always resumed
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", default_value_t = true, action = clap::ArgAction::Set)]
     resume_runtime: bool,
     /// Show the output of COMMAND, and connect it to the terminal

@@ -48,9 +48,9 @@ use trigger::Trigger;
 ///
 /// Once its events are open, the recorder keeps no capability but CAP_PERFMON and CAP_IPC_LOCK, and
 /// CAP_SYS_ADMIN where the kernel does not accept CAP_PERFMON. The threads that supervise COMMAND keep
-/// CAP_KILL, which passes signals on to it, that for --dotnet and --go keeps CAP_SYS_PTRACE,
-/// CAP_DAC_READ_SEARCH and CAP_DAC_OVERRIDE, and that which reads --config again CAP_DAC_READ_SEARCH. All
-/// set no_new_privs. COMMAND has the privileges of the start.
+/// CAP_KILL, which passes signals on to it. The thread for --dotnet and --go keeps CAP_SYS_PTRACE,
+/// CAP_DAC_READ_SEARCH and CAP_DAC_OVERRIDE, and the one that reads --config again keeps
+/// CAP_DAC_READ_SEARCH. All set no_new_privs. COMMAND has the privileges of the start.
 #[derive(clap::Args)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -156,7 +156,7 @@ struct Settings {
     /// Keep the command lines of processes in dumps: they can have secrets
     #[arg(long)]
     command_lines: bool,
-    /// Serve numbers for Prometheus at this loopback address too, such as 127.0.0.1:9500
+    /// Serve the metrics for Prometheus at this loopback address, too, such as 127.0.0.1:9500
     #[arg(long, value_name = "ADDRESS", value_parser = loopback)]
     metrics: Option<SocketAddr>,
 }
@@ -168,7 +168,7 @@ enum Request {
         /// The directory of the recorder
         #[arg(short, long, value_name = "DIR")]
         dir: PathBuf,
-        /// Why: the manifest has it
+        /// The reason, which is in the manifest
         #[arg(long, value_name = "TEXT", default_value = "triscope flight dump",
             value_parser = reason)]
         reason: String,
@@ -176,7 +176,7 @@ enum Request {
         #[arg(long, value_name = "TIME", default_value = "1h", value_parser = with_unit)]
         back: Duration,
     },
-    /// Print the numbers of a recorder in the format of Prometheus
+    /// Print the metrics of a recorder in the format of Prometheus
     Status {
         /// The directory of the recorder
         #[arg(short, long, value_name = "DIR")]

@@ -112,7 +112,7 @@ const fn remedy(resource: &str, kind: io::ErrorKind, is_missing: bool, is_privil
             "this kernel does not account the time of interrupts (Linux 6.1 with \
              CONFIG_IRQ_TIME_ACCOUNTING)"
         }
-        io::ErrorKind::NotFound => "this kernel has no pressure of it",
+        io::ErrorKind::NotFound => "this kernel has no pressure stall information of this resource",
         io::ErrorKind::Unsupported => "pressure stall information is off: boot with psi=1",
         io::ErrorKind::InvalidInput if is_privilege => {
             "the kernel refuses it: without CAP_SYS_RESOURCE, the window is a multiple of 2 s"

@@ -164,7 +164,7 @@ impl Store {
             Err(error) => return Err(fail(error)),
         };
         if !is_empty && fs::symlink_metadata(dir.join(LOCK)).is_err() {
-            let why = "is not empty, and no directory of a flight recorder";
+            let why = "is neither empty nor the directory of a flight recorder";
             return Err(Failure::about(dir.display(), why));
         }
         let dir = private_dir::secure(dir)?;

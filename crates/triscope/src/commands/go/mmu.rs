@@ -10,7 +10,7 @@ use std::time::Duration;
 /// For windows of 1 us to 10 s: the least part of the processors that the program had in any window
 /// of this length, and where the worst windows are.
 ///
-/// The numbers are those of go tool trace, with three differences. It counts background workers twice
+/// The numbers are those of go tool trace, with three differences. That tool counts background workers twice
 /// from their second run on, so that its utilization stays too low. In windows at the end of the trace it
 /// counts the time after the end as used by the GC. Of Go 1.21 and earlier it counts no
 /// stop-the-world pauses if GOMAXPROCS first appears in one.

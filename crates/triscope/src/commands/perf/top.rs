@@ -70,7 +70,7 @@ pub(crate) struct Args {
     /// Print each table as a JSON object
     #[arg(long)]
     json: bool,
-    /// Stop after SECONDS
+    /// Stop after SECONDS; a command then gets SIGTERM
     #[arg(long, visible_alias = "duration", value_name = "SECONDS", value_parser = duration)]
     seconds: Option<Duration>,
     /// A command to start, with its arguments; its children are included

@@ -82,7 +82,7 @@ use trace_timeline::text;
 /// last second; Go and .NET events are added at the end and are not in it. The command continues in
 /// both cases.
 ///
-/// Without --sched, --go-trace and --dotnet, it finds out by itself what can be recorded: the
+/// Without --sched, --go-trace and --dotnet, all sources that are found are recorded: the
 /// scheduler; Go traces that the command or its children write or serve by net/http/pprof on a
 /// loopback address; the .NET runtimes of the command and of its children. What cannot be recorded
 /// is reported with the reason.
@@ -100,12 +100,15 @@ Examples:
   triscope record --sched --go-trace trace.out --keep raw -o server.pftrace -- ./server
   sudo triscope record -o app.pftrace sudo -u $USER ./app     record as root, run as yourself
 
-The scheduler needs root; or CAP_PERFMON (or kernel.perf_event_paranoid -1; at level 3 and above
-CAP_SYS_ADMIN) and a tracefs that the user may read: as root,
-mount -o remount,gid=GROUP,mode=0750 /sys/kernel/tracing. Without
-them, and while kernel.perf_event_paranoid is 2 or less, only on-CPU intervals of the command's own
-threads are recorded; --all-tasks and --off-cpu are refused, and --pid without a runtime. Events that did not fit in the kernel's buffers are marked on the timeline
-and counted in the summary.")]
+The scheduler needs root, or CAP_PERFMON (or kernel.perf_event_paranoid -1; at level 3 and above
+CAP_SYS_ADMIN) and a tracefs that the user may read. As root, for the users of GROUP:
+  mount -o remount,gid=GROUP,mode=0750 /sys/kernel/tracing
+Without them, and while kernel.perf_event_paranoid is 2 or less, only on-CPU intervals of the
+command's own threads are recorded; --all-tasks, --off-cpu and --pid of a process without a runtime
+are errors.
+
+Events that did not fit in the kernel's buffers are marked on the timeline and counted in the
+summary.")]
 pub(crate) struct Args {
     /// Record the kernel's scheduler, and only what is named
     #[arg(long)]
@@ -179,7 +182,7 @@ pub(crate) struct Args {
         value_parser = clap::value_parser!(u8).range(1..=99)
     )]
     realtime: Option<u8>,
-    /// Show progress if standard error is not a terminal too, one line per second
+    /// Print the progress every second, also without a terminal
     #[arg(long)]
     progress: bool,
     /// The command, with its arguments

@@ -42,14 +42,14 @@ Times in JSON are nanoseconds.")]
 pub(crate) struct Args {
     #[command(flatten)]
     traces: Traces,
-    /// Only this process; may be repeated
+    /// Only this process; can be repeated
     #[arg(long, value_name = "PID")]
     pid: Vec<u32>,
     /// Every process: without it, of a directory that triscope record --keep wrote, only the
     /// recorded process and its children
     #[arg(long, conflicts_with = "html")]
     all: bool,
-    /// Show the goroutine with this id; may be repeated
+    /// Show the goroutine with this id; can be repeated
     #[arg(long, value_name = "ID", conflicts_with = "html")]
     goroutine: Vec<i64>,
     /// Number of single goroutines, those with most scheduling latency first

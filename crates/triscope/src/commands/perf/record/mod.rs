@@ -26,8 +26,8 @@ use std::time::Duration;
 
 /// Record events to a file for perf report, perf script and others
 ///
-/// Options have the names and meanings of perf record's, but -n, which is the name of a process, and
-/// --filter, which is of all tracepoints. Without -e the event is cycles, or cpu-clock
+/// Options have the names and meanings of perf record's, except for -n, the name of a process, and
+/// --filter, which is for all tracepoints. Without -e the event is cycles, or cpu-clock
 /// if not all CPUs count them. Tracepoints, breakpoints and probes are recorded at each occurrence,
 /// other events 4000 times per second.
 ///

@@ -45,7 +45,7 @@ const DEFAULT: &[&str] = &[
 ///
 /// Without -e: task-clock, context-switches, cpu-migrations, page-faults, cycles, instructions,
 /// branches and branch-misses. Events that this machine does not have, or this user may not count, are
-/// left out, and said so, unless that is true of all of them. Beside each count is its rate per second
+/// left out and named; it is an error if none is left. Beside each count is its rate per second
 /// of CPU time; with -a, per second of the time of all CPUs.
 ///
 /// The counts are written to standard error; the exit status is that of COMMAND. Counts that were
@@ -81,7 +81,7 @@ pub(crate) struct Args {
     /// Print the counts of every MS milliseconds
     #[arg(short = 'I', long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..))]
     interval_print: Option<u64>,
-    /// Run COMMAND N times, and print means with the standard deviation of the mean in per cent
+    /// Run COMMAND N times, and print means with the standard deviation of the mean in percent
     #[arg(short, long, value_name = "N", default_value_t = 1, requires = "command",
           conflicts_with = "interval_print", value_parser = clap::value_parser!(u32).range(1..))]
     repeat: u32,
@@ -90,7 +90,7 @@ pub(crate) struct Args {
     #[arg(short = 'G', long, value_name = "NAMES", value_delimiter = ',')]
     cgroup: Vec<String>,
     /// Print lines of fields with this separator: count, unit, event, time counted in nanoseconds,
-    /// share of the time counted in per cent, rate and its unit. With -I, the time comes first; with
+    /// share of the time counted in percent, rate and its unit. With -I, the time comes first; with
     /// -G, the cgroup comes after the event; with -r, the deviation comes before the time counted.
     /// \t is a tab
     #[arg(short = 'x', long, value_name = "SEP", conflicts_with = "json", value_parser = separator)]

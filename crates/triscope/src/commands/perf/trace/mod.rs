@@ -35,7 +35,7 @@ use syscalls::Role;
 /// return was not seen: no call continues after the end of its thread, or where events were lost.
 ///
 /// Needs root, or CAP_PERFMON (at kernel.perf_event_paranoid 3 and above CAP_SYS_ADMIN) and a tracefs that
-/// is readable for this user.
+/// the user may read.
 #[derive(clap::Args)]
 #[command(group = target::required(), after_help = "\
 Examples:
@@ -45,7 +45,7 @@ Examples:
   triscope perf trace -e 'syscalls:sys_*_openat' --comm 'nginx*' -a
   triscope perf trace -e block:block_rq_issue -g --json -a | jq .fields.sector
 
-triscope perf list : shows the tracepoints. An invalid filter is refused with the fields of the
+`triscope perf list :` lists the tracepoints. An invalid filter is refused with the fields of the
 tracepoint. Filters are described in the kernel's Documentation/trace/events.rst.")]
 pub(crate) struct Args {
     /// Tracepoints, separated by commas; can be repeated. * and ? match any characters and one
