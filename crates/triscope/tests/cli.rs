@@ -390,6 +390,12 @@ fn a_trace_is_cut_between_generations() {
     assert_refused(&split("3"), "0002.out to 0003.out are not of this split: remove them");
     assert_eq!(numbers(&format!("{parts}/0001.out")), [1, 2, 3]);
     assert_eq!(numbers(&format!("{parts}/0003.out")), [3]);
+    // Complete parts stay.
+    fs::create_dir_all(files.path("blocked/0002.out")).unwrap();
+    let blocked = text(&files.path("blocked"));
+    let ran = run(&["go", "split", &input, "-o", &blocked]);
+    assert_refused(&ran, "0002.out: is a directory, not a file; the parts before it are written");
+    assert_eq!(numbers(&format!("{blocked}/0001.out")), [1]);
     // What is read is not overwritten.
     let first_part = files.write("0001.out", &trace);
     let directory = text(files.path("0001.out").parent().unwrap());

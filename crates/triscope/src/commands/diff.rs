@@ -125,7 +125,7 @@ pub(crate) fn run(args: &Args) -> Result {
         let text = as_json(args, &difference, &sides);
         // Writing to a vector does not fail.
         let _ = writeln!(out.buffer, "{text:#}");
-    } else if args.output.as_deref().is_none_or(|path| path.as_os_str() != "-") {
+    } else {
         let _ = print(args, &difference, &sides, &mut out.buffer);
     }
     out.finish()

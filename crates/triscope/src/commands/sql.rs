@@ -2,12 +2,11 @@
 
 use crate::answers::dataset::{Cohorts, is_dataset, question};
 use crate::failure::{Failure, Result};
-use crate::run::child::Launched;
+use crate::run::child::{Launched, outcome_of_part};
 use crate::run::cleanup;
-use crate::run::stop::exit_code;
 use std::ffi::OsStr;
 use std::io::ErrorKind;
-use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 
@@ -98,32 +97,20 @@ pub(crate) fn run(args: &Args) -> Result {
         let _ = std::fs::remove_dir_all(&path); // nothing is left to report to
     });
     let status = export(args, temporary.path())?;
-    let exported = outcome("triscope export", status);
+    let exported = outcome_of_part("triscope export", status);
     // Of damaged traces there is what could be read.
     if !matches!(status.code(), Some(0 | 1)) || !is_dataset(temporary.path()) {
         return exported;
     }
     command.arg(temporary.path());
-    outcome(PROGRAM, wait(command.get_program(), command.get_args())?).and(exported)
+    let answered = wait(command.get_program(), command.get_args())?;
+    outcome_of_part(PROGRAM, answered).and(exported)
 }
 
 /// Runs a program. A signal that ends this program is passed on to it.
 fn wait<'a>(program: &'a OsStr, args: impl IntoIterator<Item = &'a OsStr>) -> Result<ExitStatus> {
     let command: Vec<&OsStr> = std::iter::once(program).chain(args).collect();
     Launched::start(&command, |_| ())?.wait()
-}
-
-/// The outcome of a program, which has printed its reasons.
-fn outcome(name: &str, status: ExitStatus) -> Result {
-    match (status.code(), status.signal()) {
-        (Some(0), _) => Ok(()),
-        (Some(code), _) => Err(Failure::Quiet(u8::try_from(code).unwrap_or(1))),
-        (None, signal) => {
-            let signal = signal.unwrap_or(0);
-            let failure = Failure::about(name, format_args!("ended by signal {signal}"));
-            Err(failure.with_code(exit_code(signal)))
-        }
-    }
 }
 
 /// The program beside this one, or its name, which is searched in `PATH`.

@@ -293,6 +293,20 @@ pub(crate) fn outcome(status: ExitStatus) -> Result {
     }))
 }
 
+/// The result of this program after another one that is a part of it, and has printed its reasons.
+pub(crate) fn outcome_of_part(name: &str, status: ExitStatus) -> Result {
+    use std::os::unix::process::ExitStatusExt;
+    match (status.code(), status.signal()) {
+        (Some(0), _) => Ok(()),
+        (Some(code), _) => Err(Failure::Quiet(u8::try_from(code).unwrap_or(1))),
+        (None, signal) => {
+            let signal = signal.unwrap_or(0);
+            let failure = Failure::about(name, format_args!("ended by signal {signal}"));
+            Err(failure.with_code(stop::exit_code(signal)))
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::threads::refusal::without_threads;
@@ -340,6 +354,17 @@ mod tests {
         resumed.resume().unwrap();
         assert!(resumed.wait().unwrap().success() && ran.exists());
         assert!(!lock(&resumed.shared).is_gate);
+    }
+
+    #[test]
+    fn a_part_that_a_signal_has_ended_is_named() {
+        use std::os::unix::process::ExitStatusExt;
+        let of = |status| outcome_of_part("a part", ExitStatus::from_raw(status));
+        assert!(of(0).is_ok());
+        assert!(matches!(of(3 << 8), Err(Failure::Quiet(3))));
+        let killed = of(9).unwrap_err();
+        assert_eq!(killed.message(), "a part: ended by signal 9");
+        assert!(matches!(killed, Failure::Message(_, 137)));
     }
 
     /// As shells do, and `perf` by execvp(3).

@@ -1115,6 +1115,9 @@ fn a_recording_is_added_to_a_dataset() {
     let refused = ["record", "--dataset", "file", "touch", "ran"];
     run_in(dir.path(), &refused).is_refused(1, &["file: "]);
     assert!(!dir.path().join("ran").exists(), "refused before the command starts");
+    let missing = ["record", "--dataset", "new/dataset", "./no-such-command"];
+    run_in(dir.path(), &missing).is_refused(127, &["./no-such-command: command not found"]);
+    assert!(!dir.path().join("new").exists(), "its directory is empty");
 }
 
 /// `flock DIR triscope record --dataset DIR …`: the lock is held until the recording ends.

@@ -4,7 +4,7 @@ mod dotnet;
 mod native;
 
 use crate::failure::{Failure, Result};
-use crate::run::child::Launched;
+use crate::run::child::{Launched, outcome_of_part};
 use crate::run::cleanup;
 use crate::run::stop::Listener;
 use std::ffi::OsStr;
@@ -89,12 +89,7 @@ pub(crate) fn run(args: &Args) -> Result {
 /// Runs this program with other arguments, as a user would.
 fn triscope<'a>(own: &'a Path, args: impl IntoIterator<Item = &'a OsStr>) -> Result {
     let command: Vec<&OsStr> = std::iter::once(own.as_os_str()).chain(args).collect();
-    let status = Launched::start(&command, |_| ())?.wait()?;
-    if status.success() {
-        return Ok(());
-    }
-    // It has printed the reason.
-    Err(Failure::Quiet(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1)))
+    outcome_of_part("the demo", Launched::start(&command, |_| ())?.wait()?)
 }
 
 /// Builds the program in Go. Reports why, if it cannot.

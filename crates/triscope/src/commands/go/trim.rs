@@ -93,7 +93,7 @@ pub(super) fn split(args: &SplitArgs) -> Result {
     std::fs::create_dir_all(&args.output).map_err(fail)?;
     let mut count = 0;
     let mut part: Option<Part> = None;
-    let damage = generations(&args.file, args.resources, |header, _, bytes| {
+    let written = generations(&args.file, args.resources, |header, _, bytes| {
         if count % args.generations == 0 {
             part.take().map_or(Ok(()), Part::complete)?;
         }
@@ -101,8 +101,12 @@ pub(super) fn split(args: &SplitArgs) -> Result {
         count += 1;
         Part::append(&mut part, &path, &args.file, header, bytes)?;
         Ok(true)
+    });
+    let written = written.and_then(|damage| part.map_or(Ok(()), Part::complete).map(|()| damage));
+    let damage = written.map_err(|failure| match count > args.generations {
+        true => failure.and("the parts before it are written"),
+        false => failure,
     })?;
-    part.map_or(Ok(()), Part::complete)?;
     let ended = ended(&args.file, damage, count > 0);
     let note = match others(&args.output, count.div_ceil(args.generations)).as_deref() {
         Ok([]) => return ended,

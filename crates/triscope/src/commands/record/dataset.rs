@@ -3,6 +3,7 @@
 use super::Args;
 use crate::answers::dataset::{Export, PATHS};
 use crate::failure::{Failure, ForShell, OneLine, Result};
+use crate::io::new_directory::NewDirectory;
 use crate::run::cleanup;
 use crate::run::stop::Beginning;
 use crate::sources::model::Traces;
@@ -23,6 +24,7 @@ pub(super) fn run(args: &Args, dataset: &Path, beginning: &Beginning) -> Result 
     let fail = |error| Failure::about(dataset.display(), error);
     // A dataset that cannot be written is reported before anything is recorded. The sources are there
     // until they are exported: other file systems may have no space for them.
+    let _created = NewDirectory::at(dataset);
     fs::create_dir_all(dataset).map_err(fail)?;
     // Another recorder does not look between the next two steps.
     let looking = lock_soon(dataset);
