@@ -417,9 +417,11 @@ fn a_page_that_cannot_be_written_leaves_the_recording() {
 fn the_directory_of_a_recording_that_cannot_begin_can_be_named_again() {
     needs_root!();
     let dir = tempdir().unwrap();
-    let ran = run_in(dir.path(), &["record", "--keep", "kept", "./no-such-command"]);
-    ran.is_refused(127, &["command not found"]);
-    assert_eq!(names(dir.path()), [""; 0]);
+    for kept in ["kept", "new/kept"] {
+        let ran = run_in(dir.path(), &["record", "--keep", kept, "./no-such-command"]);
+        ran.is_refused(127, &["command not found"]);
+        assert_eq!(names(dir.path()), [""; 0]);
+    }
     run_in(dir.path(), &["record", "--keep", "kept", "true"]).is_good();
 }
 

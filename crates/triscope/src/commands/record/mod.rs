@@ -17,6 +17,7 @@ mod steal;
 mod subject;
 
 use crate::failure::{Failure, ForShell, OneLine, Result};
+use crate::io::new_directory::NewDirectory;
 use crate::io::output_file::OutputFile;
 use crate::io::progress::Status;
 use crate::io::regular;
@@ -364,6 +365,7 @@ fn record(args: &Args, output: &mut OutputFile, beginning: &Beginning) -> Result
         }
         opened => opened.transpose()?,
     };
+    let _created = args.keep.as_deref().map(NewDirectory::at);
     let (keep, skeleton) = match &args.keep {
         Some(dir) => {
             let ((keep, skeleton), guard) = cleanup::create(|| {
