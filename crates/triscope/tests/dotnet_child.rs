@@ -565,9 +565,16 @@ fn a_refused_session_leaves_the_file_of_counters_as_it_was() {
     std::fs::write(&file, "earlier").unwrap();
     let port = dir.path().join("no-socket,connect");
     let mut counters = triscope(&["counters", "--diagnostic-port"]);
-    let output = counters.arg(&port).arg("-o").arg(&file).output().unwrap();
-    assert_eq!(output.status.code(), Some(1), "{}", errors(&output));
+    counters.arg(&port).arg("-o").arg(&file);
+    let mut is_refused = || {
+        let output = counters.output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{}", errors(&output));
+    };
+    is_refused();
     assert_eq!(std::fs::read(&file).unwrap(), b"earlier");
+    std::fs::remove_file(&file).unwrap();
+    is_refused();
+    assert!(!file.exists(), "it would be empty");
 }
 
 #[test]

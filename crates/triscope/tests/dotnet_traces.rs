@@ -215,6 +215,21 @@ fn counters_are_written_for_prometheus() {
 }
 
 #[test]
+fn counters_do_not_replace_their_trace() {
+    let dir = tempfile::tempdir().unwrap();
+    let trace = dir.path().join("app.nettrace");
+    let content = std::fs::read(capture("t10-counters.nettrace")).unwrap();
+    std::fs::write(&trace, &content).unwrap();
+    let trace = trace.to_str().unwrap();
+    for format in ["csv", "json", "prometheus"] {
+        let ran = run(&["dotnet", "counters", trace, "--format", format, "-o", trace]);
+        assert_eq!(ran.code, Some(1), "{format}");
+        assert!(ran.stderr.contains("is the input"), "{}", ran.stderr);
+        assert!(std::fs::read(trace).unwrap() == content, "{format}");
+    }
+}
+
+#[test]
 fn a_wrong_command_line_has_a_status_of_its_own() {
     for (args, error) in [
         ("counters 1 --format table -o x.csv", "a table goes to the terminal"),

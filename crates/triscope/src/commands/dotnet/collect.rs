@@ -502,15 +502,7 @@ impl Sink {
             }
         };
         let name = path.display().to_string();
-        let open = |is_new: bool| {
-            let mut options = File::options();
-            options.write(true).create_new(is_new).create(true).truncate(false).open(path)
-        };
-        let (is_new, file) = match open(true) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => (false, open(false)),
-            file => (true, file),
-        };
-        let file = file.map_err(|e| cannot_be_written(path, &e))?;
+        let (file, is_new) = open_as_it_is(path).map_err(|e| cannot_be_written(path, &e))?;
         Ok(Self { name, path: Some(path.clone()), is_new, to: To::File(file) })
     }
 
@@ -549,6 +541,18 @@ impl Sink {
         std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file)?;
         message!("counting events");
         Counter::of(BufReader::new(File::open(path).ok()?)).ok()
+    }
+}
+
+/// Opens a file, which keeps its content for now. The second result is whether it did not exist before.
+pub(super) fn open_as_it_is(path: &Path) -> io::Result<(File, bool)> {
+    let open = |is_new: bool| {
+        let mut options = File::options();
+        options.write(true).create_new(is_new).create(true).truncate(false).open(path)
+    };
+    match open(true) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok((open(false)?, false)),
+        file => Ok((file?, true)),
     }
 }
 

@@ -6,6 +6,7 @@ mod reports;
 mod rows;
 mod table;
 
+use super::collect::open_as_it_is;
 use super::source::SourceOrCommand;
 use super::target::Target;
 use crate::failure::{Failure, OneLine, Result};
@@ -97,6 +98,9 @@ pub(super) fn run(args: &Args) -> Result {
     let output = args.output.as_deref().filter(|path| path.as_os_str() != "-");
     let format = format(args.format, output, is_terminal)?;
     let is_live = args.source.is_live();
+    if let Some((output, input)) = output.zip(args.source.file()) {
+        OutputFile::create(output, &[input.to_owned()])?;
+    }
     // Do first what can fail for other reasons: a session must be stopped properly.
     let mut writer = Writer::new(output, format, is_live, is_terminal)?;
     // Values are rare and should appear at once: stream order does not wait for older events.
@@ -111,7 +115,8 @@ pub(super) fn run(args: &Args) -> Result {
         Ok(TracingConfig::new(providers).rundown(Rundown::None).buffer_mb(10))
     };
     let progress = Progress::beside_output();
-    let mut stream = args.source.open_for(config, args.duration, Order::Stream, progress)?;
+    let opened = args.source.open_for(config, args.duration, Order::Stream, progress);
+    let mut stream = opened.inspect_err(|_| writer.discard())?;
     if let Err(failure) = writer.begin() {
         return Err(stream.leave(failure));
     }
@@ -275,19 +280,18 @@ enum Writer {
 /// Standard output or a file.
 enum To {
     Stdout(Output),
-    File { path: PathBuf, file: std::io::BufWriter<std::fs::File> },
+    File { path: PathBuf, is_new: bool, file: std::io::BufWriter<std::fs::File> },
 }
 
 impl To {
     /// Opens a file, which keeps its content for now.
     fn open(path: &Path) -> Result<Self> {
-        let file = std::fs::File::options().write(true).create(true).truncate(false).open(path);
-        let file = file.map_err(|e| Failure::about(path.display(), e))?;
-        Ok(Self::File { path: path.to_owned(), file: std::io::BufWriter::new(file) })
+        let (file, is_new) = open_as_it_is(path).map_err(|e| Failure::about(path.display(), e))?;
+        Ok(Self::File { path: path.to_owned(), is_new, file: std::io::BufWriter::new(file) })
     }
 
     fn empty(&self) -> Result {
-        let Self::File { path, file } = self else { return Ok(()) };
+        let Self::File { path, file, .. } = self else { return Ok(()) };
         let file = file.get_ref();
         let is_file = file.metadata().is_ok_and(|metadata| metadata.is_file());
         let emptied = if is_file { file.set_len(0) } else { Ok(()) };
@@ -300,7 +304,7 @@ impl To {
                 output.buffer.extend_from_slice(line);
                 if is_live { output.write() } else { output.write_if_full() }
             }
-            Self::File { path, file } => file
+            Self::File { path, file, .. } => file
                 .write_all(line)
                 .and_then(|()| if is_live { file.flush() } else { Ok(()) })
                 .map_err(|e| Failure::about(path.display(), e)),
@@ -364,6 +368,13 @@ impl Writer {
         }
     }
 
+    /// There is no source: removes the file, if it is new.
+    fn discard(&self) {
+        if let Self::Rows { to: To::File { path, is_new: true, .. }, .. } = self {
+            let _ = std::fs::remove_file(path); // it is empty
+        }
+    }
+
     fn add(&mut self, time: i64, utc: Option<i64>, counter: Counter) -> Result {
         match self {
             Self::Rows { format, to, is_live } => {
@@ -400,7 +411,7 @@ impl Writer {
     fn finish(self) -> Result {
         match self {
             Self::Rows { to: To::Stdout(output), .. } => output.finish(),
-            Self::Rows { to: To::File { path, mut file }, .. } => {
+            Self::Rows { to: To::File { path, mut file, .. }, .. } => {
                 file.flush().map_err(|e| Failure::about(path.display(), e))
             }
             Self::Table { table, mut output } => {
