@@ -327,6 +327,10 @@ fn counts_are_written_and_appended_to_a_file() {
         assert_eq!(text.lines().count(), lines, "{option}: {text}");
         assert!(text.lines().all(|line| line.contains("msec,task-clock,")), "{text}");
     }
+    // Without new counts, those of before stay.
+    let before = std::fs::read(&file).unwrap();
+    run(&["perf", "stat", "-o", name, "no-such-command"]).is_refused(127, &["not found"]);
+    assert_eq!(std::fs::read(&file).unwrap(), before);
     // As for perf.
     let args = ["perf", "stat", "-x", "\\t", "-e", "task-clock", "-o", "-", "true"];
     let ran = run_in(dir.path(), &args);

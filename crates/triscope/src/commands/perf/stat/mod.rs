@@ -432,7 +432,12 @@ fn rows(counted: &[Counted], counts: &[Counts]) -> Vec<Row> {
 /// Where the counts are written.
 enum Destination {
     StandardError,
-    File(PathBuf, File),
+    File {
+        path: PathBuf,
+        file: File,
+        /// Whether it still has the counts of an earlier run, which stay if there are no new ones.
+        is_old: bool,
+    },
 }
 
 impl Destination {
@@ -441,9 +446,9 @@ impl Destination {
         let path = args.output.as_ref().filter(|path| path.as_os_str() != "-");
         let Some(path) = path else { return Ok(Self::StandardError) };
         let mut options = OpenOptions::new();
-        options.create(true).write(true).append(args.append).truncate(!args.append);
+        options.create(true).write(true).append(args.append).truncate(false);
         let file = options.open(path).map_err(|e| cannot_be_written(path, &e))?;
-        Ok(Self::File(path.clone(), file))
+        Ok(Self::File { path: path.clone(), file, is_old: !args.append })
     }
 
     fn write(&mut self, text: &str) -> Result {
@@ -451,8 +456,12 @@ impl Destination {
             Self::StandardError => {
                 std::io::stderr().write_all(text.as_bytes()).map_err(|e| Failure::stderr(&e))
             }
-            Self::File(path, file) => {
-                file.write_all(text.as_bytes()).map_err(|e| cannot_be_written(path, &e))
+            Self::File { path, file, is_old } => {
+                let is_file = || file.metadata().is_ok_and(|metadata| metadata.is_file());
+                let is_emptied = std::mem::take(is_old) && is_file();
+                let emptied = if is_emptied { file.set_len(0) } else { Ok(()) };
+                let written = emptied.and_then(|()| file.write_all(text.as_bytes()));
+                written.map_err(|e| cannot_be_written(path, &e))
             }
         }
     }
