@@ -3,6 +3,8 @@
 pub(crate) mod counting;
 #[cfg_attr(not(unix), path = "follow_wasi.rs")]
 pub(crate) mod follow;
+#[cfg(unix)]
+pub(crate) mod in_place;
 pub(crate) mod input;
 #[cfg_attr(not(unix), path = "links_wasi.rs")]
 mod links;

@@ -4,6 +4,7 @@ use super::stopping::StoppingEvent;
 use super::target::{Selector, Target};
 use super::{file_name, numbered};
 use crate::failure::{Failure, OneLine, Result};
+use crate::io::in_place;
 use crate::io::output_file::cannot_be_written;
 use crate::io::progress::Status;
 use crate::run::child;
@@ -502,16 +503,14 @@ impl Sink {
             }
         };
         let name = path.display().to_string();
-        let (file, is_new) = open_as_it_is(path).map_err(|e| cannot_be_written(path, &e))?;
+        let (file, is_new) = in_place::open(path).map_err(|e| cannot_be_written(path, &e))?;
         Ok(Self { name, path: Some(path.clone()), is_new, to: To::File(file) })
     }
 
     /// There is a session: removes the previous content.
     fn begin(&self) -> Result {
         let To::File(file) = &self.to else { return Ok(()) };
-        let is_file = file.metadata().is_ok_and(|metadata| metadata.is_file());
-        let emptied = if is_file { file.set_len(0) } else { Ok(()) };
-        emptied.map_err(|e| Failure::about(&self.name, e))
+        in_place::empty(file).map_err(|e| Failure::about(&self.name, e))
     }
 
     /// Nothing is recorded: removes the file, if it is new.
@@ -541,18 +540,6 @@ impl Sink {
         std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file)?;
         message!("counting events");
         Counter::of(BufReader::new(File::open(path).ok()?)).ok()
-    }
-}
-
-/// Opens a file, which keeps its content for now. The second result is whether it did not exist before.
-pub(super) fn open_as_it_is(path: &Path) -> io::Result<(File, bool)> {
-    let open = |is_new: bool| {
-        let mut options = File::options();
-        options.write(true).create_new(is_new).create(true).truncate(false).open(path)
-    };
-    match open(true) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok((open(false)?, false)),
-        file => Ok((file?, true)),
     }
 }
 

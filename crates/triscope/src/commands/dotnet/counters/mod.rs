@@ -6,10 +6,10 @@ mod reports;
 mod rows;
 mod table;
 
-use super::collect::open_as_it_is;
 use super::source::SourceOrCommand;
 use super::target::Target;
 use crate::failure::{Failure, OneLine, Result};
+use crate::io::in_place;
 use crate::io::output_file::OutputFile;
 use crate::io::progress::Progress;
 use crate::io::stdout::Output;
@@ -286,16 +286,13 @@ enum To {
 impl To {
     /// Opens a file, which keeps its content for now.
     fn open(path: &Path) -> Result<Self> {
-        let (file, is_new) = open_as_it_is(path).map_err(|e| Failure::about(path.display(), e))?;
+        let (file, is_new) = in_place::open(path).map_err(|e| Failure::about(path.display(), e))?;
         Ok(Self::File { path: path.to_owned(), is_new, file: std::io::BufWriter::new(file) })
     }
 
     fn empty(&self) -> Result {
         let Self::File { path, file, .. } = self else { return Ok(()) };
-        let file = file.get_ref();
-        let is_file = file.metadata().is_ok_and(|metadata| metadata.is_file());
-        let emptied = if is_file { file.set_len(0) } else { Ok(()) };
-        emptied.map_err(|e| Failure::about(path.display(), e))
+        in_place::empty(file.get_ref()).map_err(|e| Failure::about(path.display(), e))
     }
 
     fn write(&mut self, line: &[u8], is_live: bool) -> Result {

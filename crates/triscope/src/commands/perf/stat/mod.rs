@@ -4,6 +4,7 @@ mod counters;
 mod report;
 
 use crate::failure::{Failure, Result};
+use crate::io::in_place;
 use crate::io::output_file::cannot_be_written;
 use crate::run::duration::duration;
 use crate::run::open_files;
@@ -457,9 +458,8 @@ impl Destination {
                 std::io::stderr().write_all(text.as_bytes()).map_err(|e| Failure::stderr(&e))
             }
             Self::File { path, file, is_old } => {
-                let is_file = || file.metadata().is_ok_and(|metadata| metadata.is_file());
-                let is_emptied = std::mem::take(is_old) && is_file();
-                let emptied = if is_emptied { file.set_len(0) } else { Ok(()) };
+                let emptied =
+                    if std::mem::take(is_old) { in_place::empty(file) } else { Ok(()) };
                 let written = emptied.and_then(|()| file.write_all(text.as_bytes()));
                 written.map_err(|e| cannot_be_written(path, &e))
             }
