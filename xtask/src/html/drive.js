@@ -389,6 +389,8 @@ async function main(browser) {
       check('Enter alone selects the one after it', third && (third.index !== second.index || third.track !== second.track), [second, third]);
       check('a goroutine is found by its number', (await searchFor(page, 'G1')).matches > 0);
       check('nonsense is not found', (await searchFor(page, 'zzzyx')).matches === 0);
+      const cut = await page.eval(`(g => [1, 2].map(end => triscope.fit(g, 'worker of a pool '.repeat(5) + end, 150)))(document.createElement('canvas').getContext('2d'))`);
+      check('long names that differ at their end stay different', cut[0].includes('\u2026') && cut[0] !== cut[1], cut);
       await page.key('Escape');
       await page.eval("triscope.show('requests')");
       const rows = await page.eval("document.querySelectorAll('#path tr.row').length");

@@ -315,18 +315,19 @@ function prepare(canvas) {
   return { g, w, h };
 }
 
-/** A text that fits, shortened with an ellipsis. */
+/** A text that fits. Of a longer one, what is in the middle is an ellipsis: names often differ at their end. */
 function fit(g, string, width) {
   if (width < 14) return '';
   const letter = 6.3;
   if (string.length * letter * 0.75 < width && g.measureText(string).width <= width) return string;
+  const cut = kept => string.slice(0, Math.ceil(kept / 2)) + '…' + string.slice(string.length - Math.floor(kept / 2));
   let low = 0, high = Math.min(string.length, Math.ceil(width / 3));
   while (low < high) {
     const middle = (low + high + 1) >> 1;
-    if (g.measureText(string.slice(0, middle) + '…').width <= width) low = middle;
+    if (g.measureText(cut(middle)).width <= width) low = middle;
     else high = middle - 1;
   }
-  return low > 1 ? string.slice(0, low) + '…' : '';
+  return low > 1 ? cut(low) : '';
 }
 
 function paint() {
@@ -1556,7 +1557,7 @@ window.triscope = {
   },
   items: id => items(data.tracks[id]),
   kinds: KINDS.map(([name]) => name),
-  label, paint, show, toX,
+  fit, label, paint, show, toX,
   openAll() { data.groups.forEach(group => { group.open = true; }); arrange(); paint(); },
 };
 })();
