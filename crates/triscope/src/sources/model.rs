@@ -80,6 +80,8 @@ struct Opening<'a> {
     is_single: bool,
     /// Whether another one is of the same process.
     has_siblings: bool,
+    /// Of a recording of perf, if another one begins earlier.
+    start: Option<Timestamp>,
     recovery: Recovery,
     damage: Damage,
     notes: Notes,
@@ -526,6 +528,7 @@ impl Traces {
         let files = self.files()?;
         input::check_distinct(&files)?;
         let offsets = offsets(&self.offset, &files)?;
+        let starts = perf::later_starts(&files, &offsets);
         let mut opened = Opened {
             streams: Streams::new(),
             parts: Vec::new(),
@@ -561,6 +564,7 @@ impl Traces {
                 offset,
                 is_single: files.len() == 1,
                 has_siblings: of_process.count() > 1,
+                start: starts.get(index).copied().flatten(),
                 recovery: self.recovery,
                 damage,
                 notes: notes.clone(),
@@ -1039,7 +1043,7 @@ impl Opening<'_> {
 }
 
 /// Adds a trace. Of several traces of a process, each is read when the ones before it have been: it continues with their
-/// goroutines and threads.
+/// goroutines and threads. So is a recording of perf after an earlier one: it finds the ends of processes.
 fn add_stream(
     streams: &mut Streams<'static>,
     start: Option<Timestamp>,

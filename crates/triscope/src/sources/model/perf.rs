@@ -1,18 +1,18 @@
 //! Recordings of perf.
 
 use super::origin::{Clocks, Origin};
-use super::{CHUNK, Opened, Opening, PROCESSES, Read, SCHEDULER, uncompressed};
+use super::{CHUNK, Opened, Opening, PROCESSES, Read, SCHEDULER, add_stream, uncompressed};
 use crate::failure::{Failure, Result};
 use crate::io::input::{self, Input};
 use crate::io::regular;
 use crate::io::spool::spool;
 use crate::sources::processes::{self, Processes};
 use crate::sources::{INCOMPLETE, symbols};
-use perf_data::Session;
+use perf_data::{Reader, Session, SortedReader};
 use std::fs::File;
 use std::io;
-use std::path::Path;
-use trace_common::ClockDomain;
+use std::path::{Path, PathBuf};
+use trace_common::{ClockDomain, Timestamp};
 use trace_timeline::sources::kernel::KernelStats;
 use trace_timeline::sources::perf::{PerfError, PerfSource};
 use trace_timeline::{Event, Tables};
@@ -30,7 +30,7 @@ impl Opening<'_> {
             true => spool(input)?,
             false => File::open(self.path).map_err(|error| fail(&error))?,
         };
-        let reader = perf_data::Reader::new(file).map_err(|e| fail(&e))?;
+        let reader = Reader::new(file).map_err(|e| fail(&e))?;
         let features = reader.session().features();
         opened.kernel = opened.kernel.take().or_else(|| features.os_release.clone());
         opened.host = opened.host.take().or_else(|| features.hostname.clone());
@@ -50,7 +50,7 @@ impl Opening<'_> {
         }
         let is_complete = reader.is_complete();
         let damaged = features.damaged.len() as u64;
-        let mut reader = perf_data::SortedReader::new(reader);
+        let mut reader = SortedReader::new(reader);
         let source = match self.offset {
             Some(offset) => PerfSource::with_offset(reader.session(), offset),
             // Nothing is to be related.
@@ -72,7 +72,8 @@ impl Opening<'_> {
             notes.add(&name, &[(skipped, "lines about processes that cannot be read")]);
             source = source.with_processes(observed);
         }
-        opened.streams.add(move |tables: &mut Tables, out: &mut Vec<Event>| {
+        let start = self.start;
+        add_stream(&mut opened.streams, start, move |tables: &mut Tables, out: &mut Vec<Event>| {
             let result = loop {
                 if out.len() >= CHUNK {
                     break Ok(true);
@@ -124,6 +125,32 @@ impl Opening<'_> {
     }
 }
 
+/// By file: the start of a recording, on the clock of the timeline, if another one begins earlier. It is read when that
+/// one has been read up to there: a process id may be used again between the two. Those of standard input, a pipe or a
+/// compressed file are not looked up.
+pub(super) fn later_starts(files: &[PathBuf], offsets: &[Option<i64>]) -> Vec<Option<Timestamp>> {
+    let open = |path: &PathBuf| {
+        let file = input::is_file(path).then(|| File::open(path).ok())??;
+        Reader::new(file).ok()
+    };
+    let readers: Vec<Option<Reader<File>>> = files.iter().map(open).collect();
+    if readers.iter().flatten().count() < 2 {
+        return vec![None; files.len()];
+    }
+    let start = |(reader, offset): (Option<Reader<File>>, Option<i64>)| {
+        let mut reader = SortedReader::new(reader?);
+        while let Ok(Some(entry)) = reader.next_record() {
+            if let Some(time) = entry.time() {
+                return Some(time.saturating_add_nanos(offset.unwrap_or(0)));
+            }
+        }
+        None
+    };
+    let starts: Vec<_> = readers.into_iter().zip(offsets.iter().copied()).map(start).collect();
+    let first = starts.iter().flatten().min().copied();
+    starts.into_iter().map(|start| start.filter(|start| Some(*start) > first)).collect()
+}
+
 /// The names of the events of a recording that are samples; with those of the scheduler, or without.
 fn event_names(session: &Session) -> impl Fn(bool) -> String + use<> {
     let names: Vec<String> = session.events().iter().map(|event| event.name.clone()).collect();
@@ -154,9 +181,9 @@ mod tests {
     use crate::timeline::draw_traces;
     use perf_data::{Features, FileWriter, RecordWriter as _, RecordedEvent, TracingData};
     use perf_monitor::RawRecord;
-    use std::path::PathBuf;
     use trace_export::timeline::TimelineSource;
     use trace_export::{PerfettoSink, Sink as _};
+    use trace_timeline::EntityKind;
 
     const SWITCH: &str = "name: sched_switch\nID: 300\nformat:\n\
         \tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\
@@ -212,6 +239,31 @@ mod tests {
         let mut features = Features::default();
         (features.tracing, features.hostname) = (Some(tracing), Some(host.to_owned()));
         writer.finish(&features).unwrap();
+    }
+
+    /// A recording of process 7 up to its exit, 10 ns later.
+    fn write_process(path: &Path, begin: u64) {
+        const COMM: u32 = 3;
+        const EXIT: u32 = 4;
+        let mut attr = perf_data::perf_event_attr::new(1, 9);
+        // The thread and the time.
+        attr.sample_type = 1 << 1 | 1 << 2;
+        attr.set_sample_id_all(true);
+        attr.set_use_clockid(true);
+        attr.clockid = 1;
+        let event = RecordedEvent { name: "dummy".to_owned(), attr, ids: vec![1] };
+        let mut writer = FileWriter::new(File::create(path).unwrap(), vec![event]).unwrap();
+        let mut push = |type_: u32, time: u64, body: &[u64]| {
+            let words = [body, &[7 | 7 << 32, time]].concat();
+            let size = 8 + 8 * words.len() as u64;
+            let words = [&[u64::from(type_) | size << 48], &words[..]].concat();
+            let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+            writer.record(RawRecord::split_first(&bytes, 0).unwrap().0).unwrap();
+        };
+        push(COMM, begin, &[7 | 7 << 32, u64::from(b'x')]);
+        let (parent, end) = (1 << 32, begin + 10);
+        push(EXIT, end, &[7 | parent, 7 | parent, end]);
+        writer.finish(&Features::default()).unwrap();
     }
 
     /// The notes of a report of these.
@@ -284,5 +336,22 @@ mod tests {
         assert_eq!(notes(&[&a, &b]), [note]);
         write(&b, true, Some(1), "web-1");
         assert_eq!(notes(&[&a, &b]), [""; 0]);
+    }
+
+    #[test]
+    fn a_process_id_that_is_used_again_in_a_later_recording_is_another_process() {
+        let dir = tempfile::tempdir().unwrap();
+        let [early, late] = ["a.perf.data", "b.perf.data"].map(|name| dir.path().join(name));
+        write_process(&early, 1_000);
+        write_process(&late, 9_000);
+        for files in [[&early, &late], [&late, &early]] {
+            let mut tables = Tables::new();
+            let traces = Traces::of(files.map(PathBuf::clone).to_vec());
+            traces.derive_with_notes(&mut tables, &mut |_, _| ()).unwrap().0.unwrap();
+            let processes = tables.entities.iter().map(|(_, entity)| entity);
+            let processes = processes.filter(|e| (e.kind, e.number) == (EntityKind::Process, 7));
+            let ends: Vec<_> = processes.map(|process| process.end.map(|at| at.nanos())).collect();
+            assert_eq!(ends, [Some(1_010), Some(9_010)]);
+        }
     }
 }
