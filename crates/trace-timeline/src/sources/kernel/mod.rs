@@ -81,7 +81,7 @@ pub struct KernelSource {
     processes: HashMap<u32, EntityId>,
     /// The threads that have not ended, by process.
     living: HashMap<EntityId, BTreeSet<u32>>,
-    /// Processes whose main thread has ended before others.
+    /// Processes whose main thread has exited. Others can live on.
     headless: HashSet<u32>,
     /// Threads whose exit was recorded, and not their end.
     exiting: BTreeSet<u32>,
@@ -352,6 +352,7 @@ impl KernelSource {
             let pid = u32::try_from(process.number).ok();
             if let Some(pid) = pid.filter(|pid| self.processes.get(pid) == Some(&id)) {
                 self.processes.remove(&pid);
+                self.headless.remove(&pid);
             }
             tables.entities.forget_shared(id);
         }

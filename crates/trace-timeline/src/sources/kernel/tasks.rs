@@ -87,12 +87,15 @@ impl KernelSource {
         is_new: bool,
         push: &mut Pusher<'_>,
     ) {
+        let mut is_other_process = false;
         if is_new {
             if self.start_listed(pid, tid, parent, push) {
                 return;
             }
             self.end(tid, push); // an existing one is another thread
-            if pid == tid {
+            // The start of the other process can be missing.
+            is_other_process = pid == tid || self.has_ended(pid, push);
+            if is_other_process {
                 self.headless.remove(&pid);
                 self.end_process(pid, push);
             }
@@ -103,7 +106,7 @@ impl KernelSource {
             _ => push.tables.text(comm),
         };
         let process = match self.processes.get(&pid) {
-            Some(process) if !(is_new && pid == tid) => {
+            Some(process) if !is_other_process => {
                 let process = *process;
                 self.complete(process, tid == pid, name, parent, push);
                 Some(process)
@@ -111,13 +114,14 @@ impl KernelSource {
             _ if pid == tid => self.add_process(pid, name, parent, is_new, push),
             // Its start was not recorded. It has the name of its main thread.
             _ => {
-                let name = self.name_of(pid, push.tables).unwrap_or_default();
-                let process = self.add_process(pid, name, parent, false, push);
                 // Its main thread was only in switches.
                 let has_main = self.known(pid).is_some_and(|main| {
                     let known = push.tables.entities.get(main.entity);
                     main.exit.is_none() && known.is_some_and(|known| known.end.is_none())
                 });
+                let main = self.name_of(pid, push.tables);
+                let name = main.filter(|_| has_main || !is_other_process).unwrap_or_default();
+                let process = self.add_process(pid, name, parent, false, push);
                 if let Some(process) = process.filter(|_| has_main) {
                     self.join(pid, process, name, push);
                 }
@@ -138,6 +142,13 @@ impl KernelSource {
         if let Some(thread) = self.threads.get_mut(tid.into()).and_then(Option::as_mut) {
             thread.is_listed_only = !is_new;
         }
+    }
+
+    /// Whether the process with this id has ended, with its main thread and all others that are known.
+    fn has_ended(&self, pid: u32, push: &Pusher<'_>) -> bool {
+        let process = self.processes.get(&pid).filter(|_| self.headless.contains(&pid));
+        let known = process.and_then(|process| push.tables.entities.get(*process));
+        known.and_then(|known| known.end).is_some_and(|end| end <= push.at)
     }
 
     /// The name of a thread that is known.
@@ -343,10 +354,7 @@ impl KernelSource {
         known.end = Some(push.at);
         let process = known.parent;
         self.leave(process, tid, push);
-        let lives = |process: &EntityId| self.living.contains_key(process);
-        if process
-            .is_some_and(|process| self.processes.get(&tid) == Some(&process) && lives(&process))
-        {
+        if process.is_some() && self.processes.get(&tid) == process.as_ref() {
             self.headless.insert(tid);
         }
         if self.has_switch_records || self.is_without_switches {

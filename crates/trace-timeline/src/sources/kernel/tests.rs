@@ -771,6 +771,47 @@ fn a_reused_thread_id_is_another_entity() {
     assert_eq!((threads[1].1.start, threads[1].1.end), (Some(at(5)), None));
 }
 
+/// The start of the other process with its id is missing. Its main thread can be in a switch.
+#[test]
+fn a_new_thread_joins_no_process_that_has_ended() {
+    for is_main_seen in [false, true] {
+        let mut run = Run::new();
+        for (time, record) in [
+            (1, of_seven(7, true)),
+            (2, switch(0, 0, 7)),
+            (3, Record::Exit { tid: 7 }),
+            (4, switch(7, 0x10, 0)),
+        ] {
+            run.push(time, record);
+        }
+        let ended = run.tables.entities.process(7).unwrap();
+        if is_main_seen {
+            run.push(5, switch(0, 0, 7));
+        }
+        run.push(6, of_seven(9, true));
+        let entities = &run.tables.entities;
+        let process = entities.process(7).unwrap();
+        assert_eq!(entities.get(ended).unwrap().end, Some(at(4)));
+        assert_eq!(entities.get(process).unwrap().end, None);
+        let name = if is_main_seen { "x" } else { "" };
+        assert_eq!(run.tables.str(entities.get(process).unwrap().name), name);
+        let process_of = |tid| entities.process_of(entities.thread(tid).unwrap());
+        let of_main = if is_main_seen { process } else { ended };
+        assert_eq!([7, 9].map(process_of), [Some(of_main), Some(process)]);
+    }
+}
+
+/// Its main thread is not known, so that others can live on which are not known either.
+#[test]
+fn a_process_whose_known_threads_have_ended_has_new_ones() {
+    let mut run = Run::new();
+    run.push(1, of_seven(9, true));
+    let process = run.tables.entities.process(7);
+    run.push(2, Record::Exit { tid: 9 });
+    run.push(3, of_seven(11, true));
+    assert_eq!(run.tables.entities.process(7), process);
+}
+
 #[test]
 fn a_thread_that_is_not_of_interest_has_no_entity() {
     let mut run = Run::new();
@@ -832,7 +873,7 @@ fn ended_threads_and_processes_can_be_forgotten() {
         assert_eq!(run.tables.entities.len(), least);
     }
     assert!(run.source.processes.len() <= 1, "the parent");
-    assert!(run.source.living.is_empty());
+    assert!(run.source.living.is_empty() && run.source.headless.is_empty());
 }
 
 #[test]
