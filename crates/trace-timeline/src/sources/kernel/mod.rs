@@ -288,6 +288,15 @@ impl KernelSource {
         }
     }
 
+    /// A record says of which process a thread is, other than the idle thread.
+    #[cfg(feature = "perf")]
+    #[inline]
+    pub(super) fn join_process(&mut self, pid: u32, tid: u32, push: &mut Pusher<'_>) {
+        if !self.known(tid).is_some_and(|thread| thread.is_in_process) {
+            self.sampled(pid, tid, push);
+        }
+    }
+
     /// The state in which a thread leaves a CPU, of `prev_state`.
     #[inline]
     pub(super) fn left(&self, prev: ThreadRef, prev_state: i64) -> ThreadState {

@@ -226,7 +226,9 @@ impl KernelSource {
         let thread = self.threads.get_mut(tid.into()).and_then(Option::as_mut);
         let Some(thread) = thread.filter(|thread| !thread.is_in_process) else { return };
         thread.is_in_process = true;
-        self.living.entry(process).or_default().insert(tid);
+        if thread.exit.is_none() {
+            self.living.entry(process).or_default().insert(tid);
+        }
         let entity = thread.entity;
         let Some(known) = push.tables.entities.get_mut(entity) else { return };
         (known.parent, known.name) = (Some(process), name);

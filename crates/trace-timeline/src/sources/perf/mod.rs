@@ -36,6 +36,7 @@ pub use sched::SchedDecoder;
 pub use stacks::{Function, PREEMPTED, Symbolizer, Unwinder};
 
 use super::kernel::{KernelSource, KernelStats, ProcessAttributes, Record, ThreadRef};
+use super::pusher::Pusher;
 use crate::event::{Event, ThreadState};
 use crate::tables::{SampledEvent, SampledEventId, StackId, Tables};
 use deferred::{Chain, Deferred, stack_of};
@@ -385,6 +386,16 @@ impl PerfSource {
         let at = self.time(at, tables, out);
         if let Record::Comm { tid: 1.., by_exec: false, .. } = record {
             self.join(entry, at, tables, out);
+        }
+        let running = match record {
+            Record::Switch { prev, .. } => prev.thread.tid(),
+            Record::Waking { by, .. } => by.and_then(ThreadRef::tid),
+            _ => None,
+        };
+        // The ids of a sample are those in the PID namespace of the recorder.
+        let ids = layout.pid_tid(entry.raw).filter(|(_, tid)| running == Some(*tid));
+        if let Some((Some(pid), tid)) = ids.map(|(pid, tid)| (id(pid), tid)) {
+            self.kernel.join_process(pid, tid, &mut Pusher { at, tables, out });
         }
         let record = match record {
             // Without switches, no state of a thread depends on what was lost.
@@ -786,7 +797,7 @@ impl PerfSource {
 #[cfg(test)]
 mod tests {
     use super::testing::{Run, SWITCHES, features, sched_migrate_task, sched_switch, sched_waking};
-    use crate::{Correlator, Derived, EventKind, Kernel, LossKind};
+    use crate::{Correlator, Derived, EventKind, Kernel, LossKind, Timestamp};
     use perf_data::{RecordedEvent, perf_event_attr};
     use perf_sys::*;
 
@@ -905,6 +916,29 @@ mod tests {
         let starts = run.events.iter().filter(|event| event.kind == start);
         assert_eq!(starts.map(|event| event.time.nanos()).collect::<Vec<_>>(), [10, 20]);
         assert_eq!(run.tables.get(entities.get(thread).unwrap().name), b"x");
+    }
+
+    /// No other record names their processes.
+    #[test]
+    fn threads_that_leave_a_cpu_or_wake_others_are_of_the_processes_in_the_samples() {
+        let mut run = Run::with([sched_switch(), sched_waking()], features());
+        run.waking_of(10, 0, 7, 9);
+        run.switch_of(20, 1, (8, 1), 9);
+        let entities = &run.tables.entities;
+        for tid in [7, 8] {
+            let process = entities.process(tid);
+            assert!(process.is_some());
+            assert_eq!(entities.process_of(entities.thread(tid).unwrap()), process);
+        }
+        assert_eq!(entities.process_of(entities.thread(9).unwrap()), None);
+        // It is known at its last switch only, when the thread has exited.
+        let ids = 9 | 1 << 32;
+        run.push(PERF_RECORD_EXIT, 0, &[ids, ids, 30, 9 | 9 << 32, 30, 1, SWITCHES]);
+        run.switch_of(40, 1, (9, 0x10), 0);
+        let entities = &run.tables.entities;
+        let process = entities.process(9).unwrap();
+        assert_eq!(entities.process_of(entities.thread(9).unwrap()), Some(process));
+        assert_eq!(entities.get(process).unwrap().end, Some(Timestamp::from_nanos(40)));
     }
 
     /// What runs on the CPUs is not known afterwards, also without a switch.
