@@ -76,7 +76,8 @@ pub struct KernelStats {
 #[derive(Debug, Default)]
 pub struct KernelSource {
     stats: KernelStats,
-    cpus: IdMap<Option<Cpu>>,
+    /// By number.
+    cpus: Vec<Option<Cpu>>,
     threads: IdMap<Option<Thread>>,
     processes: HashMap<u32, EntityId>,
     /// The threads that have not ended, by process.
@@ -157,12 +158,11 @@ impl KernelSource {
         let push = &mut Pusher { at, tables, out };
         match *record {
             Record::Switch { cpu, prev, prev_state, next } => {
-                for task in [prev, next] {
-                    self.comm_of(&task, push);
-                }
+                let known = self.comm_of(&prev, push);
+                self.comm_of(&next, push);
                 let left = self.left(prev.thread, prev_state);
                 let prio = i16::try_from(next.prio).unwrap_or(DEFAULT_PRIO);
-                self.switch(cpu, prev.thread, left, Some((next.thread, prio)), push);
+                self.switch(cpu, (prev.thread, known), left, Some((next.thread, prio)), push);
             }
             Record::Runs { cpu, thread, prev } => self.confirm(cpu, thread, prev, push),
             Record::In { cpu, tid } => {
@@ -180,7 +180,7 @@ impl KernelSource {
                     (_, true) => ThreadState::Dead,
                     _ => ThreadState::Sleeping,
                 };
-                self.switch(cpu, ThreadRef::Tid(tid), left, None, push);
+                self.switch(cpu, (ThreadRef::Tid(tid), None), left, None, push);
             }
             Record::Waking { cpu, by, flags, task, target_cpu, is_new, stack } => {
                 self.stats.wakings += 1;
@@ -300,12 +300,14 @@ impl KernelSource {
     /// The state in which a thread leaves a CPU, of `prev_state`.
     #[inline]
     pub(super) fn left(&self, prev: ThreadRef, prev_state: i64) -> ThreadState {
-        let known = prev.tid().and_then(|tid| self.known(tid));
-        let is_exiting = known.is_some_and(|thread| thread.exit.is_some());
-        // TASK_DEAD before Linux 4.14; TASK_PARKED since then.
+        let is_exiting = || {
+            let known = prev.tid().and_then(|tid| self.known(tid));
+            known.is_some_and(|thread| thread.exit.is_some())
+        };
         match left(prev_state) {
             _ if prev == ThreadRef::Other => ThreadState::Unknown,
-            _ if is_exiting && prev_state & 0x40 != 0 => ThreadState::Dead,
+            // TASK_DEAD before Linux 4.14; TASK_PARKED since then.
+            _ if prev_state & 0x40 != 0 && is_exiting() => ThreadState::Dead,
             left => left,
         }
     }
@@ -338,8 +340,7 @@ impl KernelSource {
         if !self.has_switches() {
             return;
         }
-        let known = self.cpus.ids().filter_map(|number| self.cpus.get(number)?.as_ref());
-        let mut cpus: Vec<EntityId> = known.map(|cpu| cpu.entity).collect();
+        let mut cpus: Vec<EntityId> = self.cpus.iter().flatten().map(|cpu| cpu.entity).collect();
         cpus.sort_unstable();
         out.extend(
             cpus.into_iter().map(|entity| Event { time: at, kind: EventKind::End { entity } }),

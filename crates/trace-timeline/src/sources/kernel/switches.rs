@@ -1,7 +1,7 @@
 //! Context switches: which thread has which CPU, and what the records do not say.
 
 use super::{Cpu, DEFAULT_PRIO, KernelSource, Running, ThreadRef};
-use crate::entity::{Entity, EntityKind};
+use crate::entity::{Entity, EntityId, EntityKind};
 use crate::event::{EventKind, LossKind, ThreadState};
 use crate::sources::pusher::Pusher;
 
@@ -27,8 +27,7 @@ impl KernelSource {
             }
             Running::Unknown => {}
         }
-        let entity = self.named(thread, push);
-        self.set_cpu(thread, Some(number));
+        let entity = self.enter(thread, number, push);
         let Some(cpu) = self.cpu(number, push) else { return };
         cpu.running = Running::Thread(thread);
         push.event(EventKind::Switch {
@@ -56,7 +55,7 @@ impl KernelSource {
                 self.stats.recovered += 1;
                 // The id of a thread that has ended is not recorded.
                 let state = if left.is_none() { ThreadState::Dead } else { ThreadState::Unknown };
-                self.switch(number, known, state, Some((thread, DEFAULT_PRIO)), push);
+                self.switch(number, (known, None), state, Some((thread, DEFAULT_PRIO)), push);
             }
             _ => {
                 self.runs(number, thread, push);
@@ -79,8 +78,7 @@ impl KernelSource {
 
     /// A thread gets a CPU, and nothing is known of the one before.
     pub(super) fn get_cpu(&mut self, cpu: u32, tid: u32, push: &mut Pusher<'_>) {
-        let next = self.thread(tid, push);
-        self.set_cpu(ThreadRef::Tid(tid), Some(cpu));
+        let next = self.enter(ThreadRef::Tid(tid), cpu, push);
         let Some(cpu) = self.cpu(cpu, push) else { return };
         cpu.running = Running::tid(tid);
         cpu.last = push.at;
@@ -91,10 +89,12 @@ impl KernelSource {
         push.event(EventKind::Switch { cpu, prev, left, next, is_next_unknown, prio });
     }
 
+    /// A thread leaves a CPU, and the next one gets it. The entity of the one that leaves is given if it was looked up
+    /// already.
     pub(super) fn switch(
         &mut self,
         number: u32,
-        prev: ThreadRef,
+        (prev, known): (ThreadRef, Option<EntityId>),
         left: ThreadState,
         next: Option<(ThreadRef, i16)>,
         push: &mut Pusher<'_>,
@@ -104,22 +104,24 @@ impl KernelSource {
         self.stats.switches += 1;
         let Some(cpu) = self.cpu(number, push) else { return };
         let running = cpu.running;
-        if matches!(running, Running::Thread(it) if it != prev && !self.becomes_main(it, prev, push))
-        {
-            // The records of the switches between are missing, and were not counted as lost. Seen
-            // on Linux 6.18, also with `perf record`.
-            self.stats.unreported += 1;
-            self.loss(number, LossKind::UnreportedSwitch, None, push);
-        }
-        let prev_entity = self.named(prev, push);
-        let next_entity = next.and_then(|next| self.named(next, push));
+        let prev_entity = match running {
+            Running::Thread(it) if it != prev => {
+                if !self.becomes_main(it, prev, push) {
+                    // The records of the switches between are missing, and were not counted as
+                    // lost. Seen on Linux 6.18, also with `perf record`.
+                    self.stats.unreported += 1;
+                    self.loss(number, LossKind::UnreportedSwitch, None, push);
+                }
+                // It can be another one now.
+                self.named(prev, push)
+            }
+            _ => known.or_else(|| self.named(prev, push)),
+        };
         if running != Running::Thread(prev) {
             self.set_cpu(prev, None);
         }
-        if let Some(next) = next {
-            self.set_cpu(next, Some(number));
-        }
-        let Some(cpu) = self.cpu(number, push) else { return };
+        let next_entity = next.and_then(|next| self.enter(next, number, push));
+        let Some(Some(cpu)) = self.cpus.get_mut(number as usize) else { return };
         cpu.running = next.map_or(Running::Unknown, Running::Thread);
         cpu.last = push.at;
         push.event(EventKind::Switch {
@@ -133,6 +135,19 @@ impl KernelSource {
         if let (ThreadState::Dead, ThreadRef::Tid(prev)) = (left, prev) {
             self.end(prev, push);
         }
+    }
+
+    /// A thread is seen on this CPU. `None` for the idle thread and for one that is not of interest.
+    #[inline]
+    fn enter(&mut self, thread: ThreadRef, cpu: u32, push: &mut Pusher<'_>) -> Option<EntityId> {
+        let tid = thread.tid().filter(|tid| *tid != 0)?;
+        if let Some(known) = self.mentioned(tid) {
+            known.cpu = Some(cpu);
+            return Some(known.entity);
+        }
+        let entity = self.thread(tid, push)?;
+        self.set_cpu(thread, Some(cpu));
+        Some(entity)
     }
 
     /// A thread is seen on this CPU, or leaves one. No record may say that it left the one before.
@@ -158,24 +173,35 @@ impl KernelSource {
         push.event(EventKind::Loss { entity, kind, since, count });
     }
 
+    #[inline]
     pub(super) fn cpu(&mut self, number: u32, push: &mut Pusher<'_>) -> Option<&mut Cpu> {
-        if !self.cpus.contains(number.into()) {
-            if number >= MAX_CPUS {
-                push.tables.refuse();
-                return None;
-            }
-            let cpu = Entity::new(EntityKind::Cpu, number.into()).child_of(self.machine);
-            let entity = match push.tables.entities.cpu(number.into()) {
-                // Another source has found it, maybe at a later time.
-                Some(entity) => {
-                    push.event(EventKind::Start { entity });
-                    entity
-                }
-                None => push.start(cpu)?,
-            };
-            let cpu = Cpu { entity, running: Running::Unknown, last: push.at };
-            *self.cpus.insert(number.into()) = Some(cpu);
+        let place = number as usize;
+        if !matches!(self.cpus.get(place), Some(Some(_))) {
+            self.add_cpu(number, push)?;
         }
-        self.cpus.get_mut(number.into())?.as_mut()
+        self.cpus.get_mut(place)?.as_mut()
+    }
+
+    #[cold]
+    fn add_cpu(&mut self, number: u32, push: &mut Pusher<'_>) -> Option<()> {
+        if number >= MAX_CPUS {
+            push.tables.refuse();
+            return None;
+        }
+        let cpu = Entity::new(EntityKind::Cpu, number.into()).child_of(self.machine);
+        let entity = match push.tables.entities.cpu(number.into()) {
+            // Another source has found it, maybe at a later time.
+            Some(entity) => {
+                push.event(EventKind::Start { entity });
+                entity
+            }
+            None => push.start(cpu)?,
+        };
+        let place = number as usize;
+        if place >= self.cpus.len() {
+            self.cpus.resize(place + 1, None);
+        }
+        *self.cpus.get_mut(place)? = Some(Cpu { entity, running: Running::Unknown, last: push.at });
+        Some(())
     }
 }

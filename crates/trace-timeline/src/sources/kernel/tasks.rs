@@ -23,11 +23,18 @@ impl KernelSource {
         if tid == 0 {
             return None;
         }
-        if let Some(thread) = self.threads.get_mut(tid.into()).and_then(Option::as_mut) {
-            thread.is_listed_only = false;
+        if let Some(thread) = self.mentioned(tid) {
             return Some(thread.entity);
         }
         self.add(tid, Entity::new(EntityKind::Thread, tid.into()), push)
+    }
+
+    /// A known thread, of which more than a listing is known now.
+    #[inline]
+    pub(super) fn mentioned(&mut self, tid: u32) -> Option<&mut Thread> {
+        let thread = self.threads.get_mut(tid.into())?.as_mut()?;
+        thread.is_listed_only = false;
+        Some(thread)
     }
 
     /// The thread of a sample, which says of which process it is.
@@ -375,7 +382,7 @@ impl KernelSource {
             let Some(thread) = threads.get_mut((*tid).into()).and_then(Option::as_mut) else {
                 return false;
             };
-            let cpu = thread.cpu.and_then(|number| cpus.get(number.into())?.as_ref());
+            let cpu = thread.cpu.and_then(|number| cpus.get(number as usize)?.as_ref());
             if cpu.is_some_and(|cpu| cpu.running == Running::tid(*tid)) {
                 return true;
             }
@@ -417,13 +424,13 @@ impl KernelSource {
     /// The CPU that a thread has by the records so far, and its number.
     fn cpu_of(&mut self, tid: u32) -> Option<(u32, &mut Cpu)> {
         let number = self.known(tid)?.cpu?;
-        let cpu = self.cpus.get_mut(number.into())?.as_mut()?;
+        let cpu = self.cpus.get_mut(number as usize)?.as_mut()?;
         (cpu.running == Running::tid(tid)).then_some((number, cpu))
     }
 
     /// Whether a thread has left this CPU when it ended.
     pub(super) fn has_left_at_exit(&self, cpu: u32, tid: u32) -> bool {
-        let cpu = self.cpus.get(cpu.into()).and_then(Option::as_ref);
+        let cpu = self.cpus.get(cpu as usize).and_then(Option::as_ref);
         self.known(tid).is_some_and(|thread| thread.has_ended)
             && cpu.is_none_or(|cpu| cpu.running != Running::tid(tid))
     }
@@ -553,24 +560,27 @@ impl KernelSource {
         }
     }
 
-    /// The name of a thread in a tracepoint.
+    /// The name of a thread in a tracepoint. Returns the thread, if it has one.
     #[inline]
-    pub(super) fn comm_of(&mut self, task: &Task<'_>, push: &mut Pusher<'_>) {
-        if let ThreadRef::Tid(tid) = task.thread {
-            self.comm(tid, task.comm, push);
-        }
+    pub(super) fn comm_of(&mut self, task: &Task<'_>, push: &mut Pusher<'_>) -> Option<EntityId> {
+        self.comm(task.thread.tid()?, task.comm, push)
     }
 
-    /// The current name of a thread.
-    pub(super) fn comm(&mut self, tid: u32, comm: &[u8], push: &mut Pusher<'_>) {
+    /// The current name of a thread. Returns the thread, unless the name is empty.
+    pub(super) fn comm(
+        &mut self,
+        tid: u32,
+        comm: &[u8],
+        push: &mut Pusher<'_>,
+    ) -> Option<EntityId> {
         if tid == 0 || comm.is_empty() {
-            return;
+            return None;
         }
-        let Some(entity) = self.thread(tid, push) else { return };
+        let entity = self.thread(tid, push)?;
         let tables = &mut *push.tables;
-        let Some(thread) = tables.entities.get(entity) else { return };
+        let thread = tables.entities.get(entity)?;
         if tables.get(thread.name) == comm {
-            return;
+            return Some(entity);
         }
         let process = thread.parent.filter(|_| self.processes.get(&tid) == thread.parent.as_ref());
         let name = tables.text(comm);
@@ -579,6 +589,7 @@ impl KernelSource {
                 entity.name = name;
             }
         }
+        Some(entity)
     }
 }
 
