@@ -28,27 +28,14 @@ pub(super) enum Stops {
     OfOthers(EntityId),
 }
 
-impl Stops {
-    fn contains(self, span: &Span) -> bool {
-        match self {
-            Self::None => false,
-            Self::All => true,
-            Self::Of(by) => span.by == by,
-            Self::OfOthers(other) => span.by != other,
-        }
-    }
-}
-
 /// The open spans of an entity, by their position: inner ones are later.
 struct Open<'a> {
-    history: &'a History,
-    task: Option<EntityId>,
     /// Those that begin later.
     rest: &'a [Span],
     /// The position of the first one of these.
     position: usize,
     ends: BinaryHeap<Reverse<(Timestamp, usize)>>,
-    stops: BTreeMap<usize, &'a Span>,
+    stops: OpenStops<'a>,
     /// Other parts of a runtime.
     runtime: BTreeMap<usize, &'a Span>,
     /// Tasks and activities, and regions of them.
@@ -66,8 +53,10 @@ impl<'a> Sweep<'a> {
     /// entity change next.
     pub(super) fn advance(&mut self, entity: EntityId, at: Timestamp) -> Timestamp {
         let (history, task) = (self.history, self.task);
-        let open = self.open.entry(entity).or_insert_with(|| Open::new(history, task, entity, at));
-        open.advance(at);
+        let is_own = |part| task.is_some_and(|own| history.is_part_of(part, own));
+        let new = || Open::new(history, entity, at, &is_own);
+        let open = self.open.entry(entity).or_insert_with(new);
+        open.advance(at, &is_own);
         open.next()
     }
 
@@ -75,7 +64,7 @@ impl<'a> Sweep<'a> {
     pub(super) fn during(&self, entity: EntityId, stops: Stops) -> Option<&'a Span> {
         let open = self.open.get(&entity)?;
         let own = open.runtime.last_key_value();
-        let stop = open.stops.iter().rev().find(|(_, span)| stops.contains(span));
+        let stop = open.stops.innermost(stops);
         own.into_iter().chain(stop).max_by_key(|(position, _)| **position).map(|(_, span)| *span)
     }
 
@@ -92,36 +81,39 @@ impl<'a> Sweep<'a> {
 
 impl<'a> Open<'a> {
     /// The spans of an entity that are open at this time. Those that ended before are not looked at: many
-    /// requests may have paths.
-    fn new(history: &'a History, task: Option<EntityId>, entity: EntityId, at: Timestamp) -> Self {
+    /// requests may have paths. `is_own` is true of the task of the path and its parts.
+    fn new(
+        history: &'a History,
+        entity: EntityId,
+        at: Timestamp,
+        is_own: &impl Fn(EntityId) -> bool,
+    ) -> Self {
         let spans = history.spans(entity);
         let (position, found) = history.open_spans(entity, at);
         let mut open = Self {
-            history,
-            task,
             rest: spans.get(position..).unwrap_or_default(),
             position,
             ends: BinaryHeap::new(),
-            stops: BTreeMap::new(),
+            stops: OpenStops::default(),
             runtime: BTreeMap::new(),
             tasks: BTreeMap::new(),
             own_tasks: BTreeSet::new(),
         };
         for position in found {
             if let Some(span) = spans.get(position).filter(|span| is_shown(span)) {
-                open.begin(span, position);
+                open.begin(span, position, is_own);
             }
         }
         open
     }
 
-    fn advance(&mut self, at: Timestamp) {
+    fn advance(&mut self, at: Timestamp, is_own: &impl Fn(EntityId) -> bool) {
         while let Some(Reverse((end, position))) = self.ends.peek().copied() {
             if end > at {
                 break;
             }
             self.ends.pop();
-            self.stops.remove(&position);
+            self.stops.remove(position);
             self.runtime.remove(&position);
             self.tasks.remove(&position);
             self.own_tasks.remove(&position);
@@ -132,23 +124,23 @@ impl<'a> Open<'a> {
                 break;
             }
             if span.start <= at && span.end > at && is_shown(span) {
-                self.begin(span, self.position);
+                self.begin(span, self.position, is_own);
             }
             self.rest = rest;
             self.position += 1;
         }
     }
 
-    fn begin(&mut self, span: &'a Span, position: usize) {
+    fn begin(&mut self, span: &'a Span, position: usize, is_own: &impl Fn(EntityId) -> bool) {
         self.ends.push(Reverse((span.end, position)));
         match (span.task(), span.kind) {
             (Some(task), _) => {
                 self.tasks.insert(position, task);
-                if self.task.is_some_and(|own| self.history.is_part_of(task, own)) {
+                if is_own(task) {
                     self.own_tasks.insert(position);
                 }
             }
-            (None, SpanKind::StopTheWorld) => drop(self.stops.insert(position, span)),
+            (None, SpanKind::StopTheWorld) => self.stops.insert(position, span),
             (None, _) => drop(self.runtime.insert(position, span)),
         }
     }
@@ -157,6 +149,52 @@ impl<'a> Open<'a> {
         let start = self.rest.first().map_or(Timestamp::MAX, |span| span.start);
         let end = self.ends.peek().map_or(Timestamp::MAX, |Reverse((end, _))| *end);
         start.min(end)
+    }
+}
+
+/// The open stop-the-worlds of an entity, by their position. A damaged recording can have any number of them.
+#[derive(Default)]
+struct OpenStops<'a> {
+    spans: BTreeMap<usize, &'a Span>,
+    by_requester: HashMap<EntityId, BTreeSet<usize>>,
+    /// The innermost one of each requester.
+    innermost: BTreeSet<usize>,
+}
+
+impl<'a> OpenStops<'a> {
+    fn insert(&mut self, position: usize, span: &'a Span) {
+        self.spans.insert(position, span);
+        self.change(span.by, |positions| positions.insert(position));
+    }
+
+    fn remove(&mut self, position: usize) {
+        if let Some(span) = self.spans.remove(&position) {
+            self.change(span.by, |positions| positions.remove(&position));
+        }
+    }
+
+    /// Changes the stop-the-worlds of a requester.
+    fn change(&mut self, by: EntityId, change: impl FnOnce(&mut BTreeSet<usize>) -> bool) {
+        let positions = self.by_requester.entry(by).or_default();
+        if let Some(innermost) = positions.last() {
+            self.innermost.remove(innermost);
+        }
+        change(positions);
+        self.innermost.extend(positions.last());
+    }
+
+    /// The innermost one of these.
+    fn innermost(&self, stops: Stops) -> Option<(&usize, &&'a Span)> {
+        let is_of_other =
+            |at: &usize, by: EntityId| self.spans.get(at).is_some_and(|span| span.by != by);
+        let position = match stops {
+            Stops::None => None,
+            Stops::All => self.innermost.last(),
+            Stops::Of(by) => self.by_requester.get(&by)?.last(),
+            // No more than one is of this requester.
+            Stops::OfOthers(by) => self.innermost.iter().rev().find(|at| is_of_other(at, by)),
+        };
+        self.spans.get_key_value(position?)
     }
 }
 
@@ -185,6 +223,50 @@ mod tests {
     ];
 
     proptest! {
+        /// The innermost stop-the-world is found as if all open ones were looked at.
+        #[test]
+        fn the_innermost_stop_is_found_by_its_requester(
+            steps in proptest::collection::vec((0..20usize, 0..4usize), 0..60),
+        ) {
+            let mut tables = Tables::new();
+            let ids: Vec<EntityId> = (0..4)
+                .filter_map(|number| tables.entity(Entity::new(EntityKind::Goroutine, number)))
+                .collect();
+            let span = |by| Span {
+                kind: SpanKind::StopTheWorld,
+                entity: by,
+                name: TextId::EMPTY,
+                by,
+                ended_by: by,
+                of: None,
+                lock: None,
+                stack: None,
+                start: Timestamp::MIN,
+                end: Timestamp::MAX,
+            };
+            let spans: Vec<Span> = ids.iter().map(|id| span(*id)).collect();
+            let (mut open, mut expected) = (OpenStops::default(), BTreeMap::new());
+            for (position, by) in steps {
+                // Each position is of one span.
+                if expected.remove(&position).is_some() {
+                    open.remove(position);
+                } else {
+                    open.insert(position, &spans[by]);
+                    expected.insert(position, ids[by]);
+                }
+                let last = |is_it: &dyn Fn(EntityId) -> bool| {
+                    expected.iter().rfind(|(_, by)| is_it(**by)).map(|(position, _)| *position)
+                };
+                let found = |stops| open.innermost(stops).map(|(position, _)| *position);
+                prop_assert_eq!(found(Stops::None), None);
+                prop_assert_eq!(found(Stops::All), last(&|_| true));
+                for id in ids.iter().copied() {
+                    prop_assert_eq!(found(Stops::Of(id)), last(&|by| by == id));
+                    prop_assert_eq!(found(Stops::OfOthers(id)), last(&|by| by != id));
+                }
+            }
+        }
+
         /// A sweep that starts at a time has the same spans as one that has come there.
         #[test]
         fn a_sweep_can_start_at_any_time(
