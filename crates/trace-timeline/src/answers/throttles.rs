@@ -3,7 +3,7 @@
 use super::history::{History, Throttle};
 use crate::entity::{Entities, EntityId, EntityKind};
 use crate::tables::TextId;
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use trace_common::Timestamp;
@@ -18,7 +18,17 @@ pub(super) struct Throttles<'a> {
     readings: Vec<Reading>,
     /// By process id.
     processes: HashMap<i64, Process>,
+    /// The time of all readings.
+    start: Timestamp,
+    end: Timestamp,
+    /// The waits of threads for CPUs within that time.
+    waits: HashMap<EntityId, Waited>,
 }
+
+/// Maximum number of readings that can explain a wait of a process. The counters of a cgroup are read several times
+/// within the longest period; a damaged recording can have any number of readings of the same time. Of more, the last
+/// ones count.
+const MAX_BEGUN: usize = 1 << 10;
 
 #[derive(Default)]
 struct Process {
@@ -69,8 +79,10 @@ impl<'a> Throttles<'a> {
     fn of(history: &'a History, all: impl Iterator<Item = (i64, Throttle)>) -> Self {
         let mut processes: HashMap<i64, Process> = HashMap::new();
         let mut readings = Vec::new();
+        let (mut from, mut to) = (Timestamp::MAX, Timestamp::MIN);
         for (position, (pid, throttle)) in all.enumerate() {
             processes.entry(pid).or_default().later.push(position);
+            (from, to) = (from.min(throttle.start), to.max(throttle.end));
             let (left, shares) = (throttle.nanos, HashMap::new());
             readings.push(Reading { throttle, left, waits: 0, shares });
         }
@@ -78,7 +90,7 @@ impl<'a> Throttles<'a> {
         for process in processes.values_mut() {
             process.later.sort_by_key(|position| Reverse(start(position)));
         }
-        Self { history, readings, processes }
+        Self { history, readings, processes, start: from, end: to, waits: HashMap::new() }
     }
 
     /// Counts the waits of all threads of each cgroup.
@@ -88,14 +100,11 @@ impl<'a> Throttles<'a> {
             false => Group::Cgroup(cgroup),
         };
         let mut groups: HashMap<Group, (Vec<usize>, Vec<EntityId>)> = HashMap::new();
-        let mut of_process: HashMap<i64, Vec<Group>> = HashMap::new();
+        let mut of_process: HashMap<i64, HashSet<Group>> = HashMap::new();
         for (position, (pid, throttle)) in all.iter().enumerate() {
             let group = group(*pid, throttle.cgroup);
             groups.entry(group).or_default().0.push(position);
-            let groups = of_process.entry(*pid).or_default();
-            if !groups.contains(&group) {
-                groups.push(group);
-            }
+            of_process.entry(*pid).or_default().insert(group);
         }
         for thread in self.history.with_waits() {
             if entities.kind(thread) != Some(EntityKind::Thread) {
@@ -114,11 +123,11 @@ impl<'a> Throttles<'a> {
             let start = throttles().map(|reading| reading.throttle.start).min();
             let end = throttles().map(|reading| reading.throttle.end).max();
             let Some((start, end)) = start.zip(end) else { continue };
-            let cpus = cpus(self.history, threads, start, end);
+            let waits = Waited::new(cpus(self.history, threads, start, end).into_values().flatten());
             for index in readings {
                 let Some(reading) = self.readings.get_mut(*index) else { continue };
                 let Throttle { start, end, .. } = reading.throttle;
-                reading.waits = sum(cpus.values().map(|waits| overlap(waits, start, end)));
+                reading.waits = waits.nanos(start, end);
             }
         }
     }
@@ -132,7 +141,7 @@ impl<'a> Throttles<'a> {
         start: Timestamp,
         end: Timestamp,
     ) -> i64 {
-        let Self { history, readings, processes } = self;
+        let Self { history, readings, processes, start: from, end: to, waits } = self;
         let Some(process) = processes.get_mut(&pid) else { return 0 };
         while let Some(position) = process.later.last().copied() {
             if readings.get(position).is_some_and(|reading| reading.throttle.start >= end) {
@@ -140,17 +149,24 @@ impl<'a> Throttles<'a> {
             }
             process.later.pop();
             process.begun.insert(position);
+            if process.begun.len() > MAX_BEGUN {
+                process.begun.pop_first();
+            }
         }
+        let own = waits.entry(thread).or_insert_with(|| {
+            let own = history.cpu_waits(thread, *from, *to);
+            Waited::new(own.map(|(_, start, end)| (start, end)))
+        });
         // A reading is about one or more waits, and a long wait may have several readings.
-        let (wait, mut nanos, mut from) = (end.nanos_since(start), 0, 0);
+        let (wait, mut nanos, mut first) = (end.nanos_since(start), 0, 0);
         while nanos < wait {
-            let Some(&position) = process.begun.range(from..).next() else { break };
-            from = position + 1;
+            let Some(&position) = process.begun.range(first..).next() else { break };
+            first = position + 1;
             let Some(reading) = readings.get_mut(position) else { break };
             let throttle = reading.throttle;
             let overlap = throttle.end.min(end).nanos_since(throttle.start.max(start));
             if overlap > 0 {
-                nanos += reading.take(thread, overlap.min(wait - nanos), history);
+                nanos += reading.take(thread, overlap.min(wait - nanos), own);
             }
             // What may explain more either covers this wait or began within it.
             if throttle.end <= end || reading.left <= 0 {
@@ -162,12 +178,11 @@ impl<'a> Throttles<'a> {
 }
 
 impl Reading {
-    /// Takes at most this number of nanoseconds from the share of a thread.
-    fn take(&mut self, thread: EntityId, most: i64, history: &History) -> i64 {
+    /// Takes at most this number of nanoseconds from the share of a thread with these waits.
+    fn take(&mut self, thread: EntityId, most: i64, own: &Waited) -> i64 {
         let Self { throttle: Throttle { start, end, nanos, .. }, waits, .. } = *self;
         let share = self.shares.entry(thread).or_insert_with(|| {
-            let own = history.cpu_waits(thread, start, end);
-            let own = sum(own.map(|(_, start, end)| end.nanos_since(start)));
+            let own = own.nanos(start, end);
             match i128::from(waits.max(own)) {
                 // The history has no waits of kernel threads.
                 0 => nanos,
@@ -209,16 +224,36 @@ fn cpus(
     cpus
 }
 
-/// How long these times, which are in order and apart from each other, overlap that from `start` to `end`.
-fn overlap(times: &[(Timestamp, Timestamp)], start: Timestamp, end: Timestamp) -> i64 {
-    let first = times.partition_point(|time| time.1 <= start);
-    let within = times.iter().skip(first).take_while(|time| time.0 < end);
-    sum(within.map(|time| time.1.min(end).nanos_since(time.0.max(start))))
+/// Where waits begin and end, in order: the time, the nanoseconds of waits up to there, and the number of waits that are
+/// open from there on.
+struct Waited(Vec<(Timestamp, i128, i128)>);
+
+impl Waited {
+    fn new(waits: impl Iterator<Item = (Timestamp, Timestamp)>) -> Self {
+        let bounds = waits.flat_map(|(start, end)| [(start, 0, 1), (end, 0, -1)]);
+        let mut bounds: Vec<(Timestamp, i128, i128)> = bounds.collect();
+        bounds.sort_unstable_by_key(|(at, ..)| *at);
+        let mut last = (Timestamp::MIN, 0, 0);
+        for bound in &mut bounds {
+            last = (bound.0, up_to(last, bound.0), last.2 + bound.2);
+            *bound = last;
+        }
+        Self(bounds)
+    }
+
+    /// The nanoseconds of waits from `start` to `end`. Those of a damaged recording can have any length.
+    fn nanos(&self, start: Timestamp, end: Timestamp) -> i64 {
+        let before = |at| {
+            let after = self.0.partition_point(|bound| bound.0 <= at).checked_sub(1);
+            after.and_then(|last| self.0.get(last)).map_or(0, |last| up_to(*last, at))
+        };
+        i64::try_from(before(end) - before(start)).unwrap_or(i64::MAX)
+    }
 }
 
-/// Times of a damaged recording can have any length.
-fn sum(nanos: impl Iterator<Item = i64>) -> i64 {
-    nanos.fold(0, i64::saturating_add)
+/// The nanoseconds of waits up to this time, from the last time where waits begin or end.
+fn up_to((at, nanos, open): (Timestamp, i128, i128), time: Timestamp) -> i128 {
+    nanos + open * (i128::from(time.nanos()) - i128::from(at.nanos()))
 }
 
 #[cfg(test)]
@@ -270,7 +305,39 @@ mod tests {
         assert_eq!(taken, [900, 0, 0]);
     }
 
+    /// The counters of a damaged recording were read any number of times within the same wait.
+    #[test]
+    fn readings_of_one_time_are_limited() {
+        let (mut tables, at) = (Tables::new(), Timestamp::from_nanos);
+        let thread = tables.entity(Entity::new(EntityKind::Thread, 1)).unwrap();
+        let history = History::new(Timestamp::MIN, Timestamp::MAX);
+        for (nanos, taken, left) in [(0, 0, 0), (1, 10, MAX_BEGUN - 10)] {
+            let (cgroup, start, end) = (TextId::EMPTY, at(0), at(100));
+            let reading = (7, Throttle { cgroup, start, end, nanos });
+            let all = std::iter::repeat_n(reading, 2 * MAX_BEGUN);
+            let mut throttles = Throttles::of(&history, all);
+            assert_eq!(throttles.take(7, thread, at(10), at(20)), taken);
+            // Those that have nothing left are not looked at again.
+            assert_eq!(throttles.processes[&7].begun.len(), left);
+        }
+    }
+
     proptest! {
+        /// The waits of any part of a time are summed as if all waits were looked at.
+        #[test]
+        fn waits_are_summed_up_to_any_time(
+            waits in proptest::collection::vec((0..100i64, 0..40i64), 0..20),
+            start in -5..140i64,
+            nanos in 0..140i64,
+        ) {
+            let at = Timestamp::from_nanos;
+            let all = waits.iter().map(|(from, nanos)| (at(*from), at(from + nanos)));
+            let end = start + nanos;
+            let within = |(from, nanos): &(i64, i64)| (from + nanos).min(end) - start.max(*from);
+            let expected: i64 = waits.iter().map(|wait| within(wait).max(0)).sum();
+            prop_assert_eq!(Waited::new(all).nanos(at(start), at(end)), expected);
+        }
+
         /// Waits take as much as if each of them looked at all throttling.
         #[test]
         fn each_wait_takes_what_overlaps_it(
