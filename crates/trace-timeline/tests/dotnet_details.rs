@@ -950,7 +950,7 @@ fn pieces_have_the_stacks_of_samples() {
             let of_entity = samples.get(&piece.entity).unwrap();
             let within: Vec<StackId> = of_entity
                 .iter()
-                .filter(|(at, _)| (piece.start..=piece.end).contains(at))
+                .filter(|(at, _)| (piece.start..piece.end).contains(at))
                 .map(|(_, stack)| *stack)
                 .collect();
             assert_eq!(piece.samples as usize, within.len());

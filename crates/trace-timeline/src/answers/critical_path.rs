@@ -509,27 +509,10 @@ impl<'a> Walk<'a> {
             && self.wake_up(Some(entity), at).is_some_and(|flow| flow.kind == FlowKind::Creates)
     }
 
-    /// The begin of a wait. Something else may change during it, such as the P of a goroutine in a
-    /// system call: then it has several intervals.
+    /// The begin of a wait, by the position of one of its intervals.
     fn wait_begin(&self, step: Step, index: usize) -> Timestamp {
-        let intervals = self.history.intervals(step.entity).get(..=index).unwrap_or_default();
-        let mut start = self.back.at();
-        let mut later: Option<&Interval> = None;
-        for interval in intervals.iter().rev() {
-            let is_same = later.is_none_or(|later| {
-                let is_wait = match later.kernel {
-                    Kernel::Sleeping | Kernel::Blocked => interval.thread == later.thread,
-                    _ => interval.state == State::Waiting,
-                };
-                is_wait && interval.kernel == later.kernel && interval.end == later.start
-            });
-            if !is_same || start <= step.lower {
-                break;
-            }
-            start = interval.start;
-            later = Some(interval);
-        }
-        start.max(step.lower)
+        let begin = self.history.wait_begin(step.entity, index);
+        begin.map_or(step.lower, |begin| begin.max(step.lower))
     }
 
     /// A wait that ended with a flow to `to`.
@@ -708,8 +691,8 @@ impl<'a> Walk<'a> {
     /// within the wait.
     fn holder(&self, wait: &Span, at: Timestamp) -> (Timestamp, Option<EntityId>) {
         let process = self.entities.process_of(wait.entity);
-        let is_of_process = |thread| self.entities.process_of(thread) == process;
-        let held = wait.lock.and_then(|lock| self.history.holder(lock, at, is_of_process));
+        let of = |lock| self.history.holder(self.entities, process, lock, at);
+        let held = wait.lock.and_then(of);
         let (since, by) = held.map_or((wait.start, wait.of), |held| (held.since, held.by));
         (since.max(wait.start), by.filter(|by| *by != wait.entity))
     }

@@ -1,12 +1,13 @@
 //! The past within a window of time.
 
 use crate::correlate::{Derived, Interval, Kernel, Pause, ResolvedFlow, Sampled};
-use crate::entity::{EntityId, EntityKind};
+use crate::entity::{Entities, EntityId, EntityKind};
 use crate::event::{Event, EventKind, FlowKind, InstantKind, SampleKind, SpanKind, State, Value};
 use crate::tables::{SpanId, StackId, TextId};
 use hashbrown::{HashMap, HashSet};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::sync::OnceLock;
 use trace_common::Timestamp;
 
 /// Intervals, flows, spans and stacks of samples of all entities within windows of time: what
@@ -15,13 +16,15 @@ use trace_common::Timestamp;
 pub struct History {
     windows: Windows,
     intervals: HashMap<EntityId, Vec<Interval>>,
+    /// The positions of those intervals that do not continue the wait of the one before, of subjects with some that do.
+    begins: HashMap<EntityId, Vec<usize>>,
     /// Goroutines that wait for a P at the end of a window, and idle Ps: the next interval says for which
     /// P, and which thread takes it.
     runnable: HashSet<EntityId>,
     /// The last flow to each live entity, if it is outside of the windows: it can end a wait within one.
     outside: HashMap<EntityId, ResolvedFlow>,
-    /// The creations of entities after the begin of a window and outside of the windows: one of these
-    /// entities can end a wait that lasts longer than a window.
+    /// The creations of entities after the begin of a window. They can be outside of the windows: one of these
+    /// entities can end a wait that lasts longer than a window. There are no more than entities.
     creations: HashMap<EntityId, ResolvedFlow>,
     flows: HashMap<EntityId, Vec<ResolvedFlow>>,
     spans: HashMap<EntityId, Vec<Span>>,
@@ -36,9 +39,11 @@ pub struct History {
     pauses: HashMap<EntityId, Vec<Pause>>,
     /// The begins of waits for locks among `spans`, and their positions.
     lock_waits: HashMap<EntityId, Vec<(Timestamp, usize)>>,
-    /// The holders of the locks that threads waited for, by the number of the lock, each with its place
-    /// among all reports of threads: in time order.
-    holders: HashMap<u64, Vec<(u64, Held)>>,
+    /// The holders of the locks that threads waited for, each with its place among all reports of threads and the
+    /// number of the lock: in time order after [`History::finish`].
+    held_locks: Vec<(u64, u64, Held)>,
+    /// The same by lock, once they are looked up.
+    holders: OnceLock<Holders>,
     /// The same for what each thread reported last. It is kept if a window overlaps the time up to its
     /// next report, so it began before the end of the last one.
     last_held: HashMap<(u64, EntityId), (u64, Held)>,
@@ -48,14 +53,15 @@ pub struct History {
     number: Option<u64>,
     /// Work items by the worker that took them, and awaits by the thread that continues, by their end.
     work_items: HashMap<EntityId, Vec<Span>>,
+    /// They are counted, as others are.
     open: HashMap<SpanId, Span>,
-    /// The parents of tasks and activities.
+    /// The parents of tasks and activities. There are no more than entities.
     parents: HashMap<EntityId, EntityId>,
     /// By process.
     starvation: HashMap<EntityId, Vec<Timestamp>>,
     /// The stacks of samples by goroutine or thread, in time order.
     samples: HashMap<EntityId, Vec<(Timestamp, StackId)>>,
-    /// The times off the CPU whose stack is known, by thread, in time order.
+    /// The times off the CPU whose stack is known, by thread, in time order and apart from each other.
     waits: HashMap<EntityId, Vec<Wait>>,
     /// With their process.
     throttles: Vec<(EntityId, Throttle)>,
@@ -93,6 +99,11 @@ impl Windows {
     /// The last window that does not begin later.
     fn last(&self, at: Timestamp) -> Option<(Timestamp, Timestamp)> {
         self.0.range(..=at).next_back().map(|(start, end)| (*start, *end))
+    }
+
+    /// Whether all windows end before this time.
+    fn are_before(&self, at: Timestamp) -> bool {
+        self.0.last_key_value().is_none_or(|(_, end)| *end < at)
     }
 
     /// Whether a window overlaps this time.
@@ -168,6 +179,10 @@ pub(super) struct Held {
     pub(super) reporter: EntityId,
 }
 
+/// Those of the locks of each process, by the number of the lock: several processes can have the same numbers. In time
+/// order.
+type Holders = HashMap<(Option<EntityId>, u64), Vec<Held>>;
+
 /// A thread is off the CPU.
 #[derive(Clone, Copy, Debug)]
 struct Wait {
@@ -210,6 +225,16 @@ impl Throttle {
         let start = since.saturating_add_nanos(-nanos.clamp(0, MAX_PERIOD));
         Self { cgroup, start, end, nanos }
     }
+}
+
+/// Whether an interval continues the wait of the one before it. Something else may change during a wait, such as the P
+/// of a goroutine in a system call: then it has several intervals.
+fn is_same_wait(before: &Interval, later: &Interval) -> bool {
+    let is_wait = match later.kernel {
+        Kernel::Sleeping | Kernel::Blocked => before.thread == later.thread,
+        _ => before.state == State::Waiting,
+    };
+    is_wait && before.kernel == later.kernel && before.end == later.start
 }
 
 /// The begins of spans, which are in order, each with the latest end up to there.
@@ -268,7 +293,8 @@ impl Ends {
 }
 
 impl History {
-    /// Maximum number of intervals, flows, spans, samples, and stops for stop-the-worlds: about 800 MB.
+    /// Maximum number of intervals, flows, spans, samples, and stops for stop-the-worlds: about 800 MB. Spans that are
+    /// open count, too.
     pub const MAX: usize = 8 << 20;
 
     /// Maximum number of waits for a CPU near the windows that throttling may overlap. Of more, the latest are kept.
@@ -279,6 +305,7 @@ impl History {
         let mut history = Self {
             windows: Windows::default(),
             intervals: HashMap::new(),
+            begins: HashMap::new(),
             runnable: HashSet::new(),
             outside: HashMap::new(),
             creations: HashMap::new(),
@@ -289,7 +316,8 @@ impl History {
             stops: HashMap::new(),
             pauses: HashMap::new(),
             lock_waits: HashMap::new(),
-            holders: HashMap::new(),
+            held_locks: Vec::new(),
+            holders: OnceLock::new(),
             last_held: HashMap::new(),
             reports: 0,
             number: None,
@@ -395,14 +423,15 @@ impl History {
     pub fn push(&mut self, derived: &Derived<'_>) {
         match *derived {
             Derived::Interval(interval) => self.push_interval(interval),
-            Derived::Flow(flow) if self.overlaps(flow.time, flow.time) && self.has_room() => {
-                self.flows.entry(flow.to).or_default().push(flow);
-            }
             Derived::Flow(flow) => {
                 if flow.kind == FlowKind::Creates && self.windows.last(flow.time).is_some() {
-                    self.creations.insert(flow.to, flow);
+                    self.creations.entry(flow.to).or_insert(flow);
                 }
-                self.outside.insert(flow.to, flow);
+                if !self.overlaps(flow.time, flow.time) {
+                    self.outside.insert(flow.to, flow);
+                } else if self.has_room() {
+                    self.flows.entry(flow.to).or_default().push(flow);
+                }
             }
             Derived::Sample(Sampled {
                 time: at,
@@ -413,9 +442,12 @@ impl History {
                 ..
             }) => {
                 let nanos = i64::try_from(weight).unwrap_or(i64::MAX);
-                let wait = Wait { start: at.saturating_add_nanos(-nanos), end: at, stack };
-                if self.overlaps(wait.start, wait.end) && self.has_room() {
-                    self.waits.entry(entity).or_default().push(wait);
+                let start = at.saturating_add_nanos(-nanos);
+                if self.overlaps(start, at) && self.has_room() {
+                    let waits = self.waits.entry(entity).or_default();
+                    // It came back in between, as the sample before says.
+                    let start = waits.last().map_or(start, |before| start.max(before.end));
+                    waits.push(Wait { start, end: at, stack });
                 }
             }
             Derived::Sample(Sampled { time: at, entity, kind, stack: Some(stack), .. })
@@ -445,6 +477,8 @@ impl History {
             _ => self.number.take(),
         };
         match event.kind {
+            // After the windows it is no part of them.
+            EventKind::Begin { .. } if self.windows.are_before(event.time) => {}
             EventKind::Begin { span, entity, kind, name, by, of, stack } => {
                 let (start, by) = (event.time, by.unwrap_or(entity));
                 let end = Timestamp::MAX;
@@ -457,12 +491,15 @@ impl History {
                 if let Some(parent) = of.filter(|_| kind == SpanKind::Task || is_activity(kind)) {
                     self.parents.insert(entity, parent);
                 }
-                self.open.insert(span, begun);
+                if self.has_room() {
+                    self.items -= usize::from(self.open.insert(span, begun).is_some());
+                }
             }
             EventKind::Finish { span, by, is_cut } => {
                 // It would explain waits after its end, which is not known.
                 let is_misleading = |span: &Span| is_cut && span.is_of_runtime();
                 let span = self.open.remove(&span);
+                self.items -= usize::from(span.is_some());
                 if let Some((lock, entity)) =
                     span.filter(|_| !is_cut).and_then(|span| Some((span.lock?, span.entity)))
                 {
@@ -498,7 +535,7 @@ impl History {
     /// A thread reports the holder of a lock.
     fn held(&mut self, lock: u64, held: Held) {
         // After the windows it says nothing of them. The report before it remains.
-        if self.windows.0.last_key_value().is_none_or(|(_, end)| held.since > *end) {
+        if self.windows.are_before(held.since) {
             return;
         }
         let key = (lock, held.reporter);
@@ -515,25 +552,22 @@ impl History {
 
     fn keep_held(&mut self, lock: u64, report: u64, held: Held) {
         if self.has_room() {
-            self.holders.entry(lock).or_default().push((report, held));
+            self.held_locks.push((report, lock, held));
         }
     }
 
     /// Ends the history: spans that are still open have no end.
     pub fn finish(&mut self) {
         let mut open: Vec<(SpanId, Span)> = self.open.drain().collect();
+        self.items -= open.len();
         open.sort_unstable_by_key(|(id, _)| *id);
         for (_, span) in open {
             self.add_span(span);
         }
         // These are counted.
-        let last = std::mem::take(&mut self.last_held);
-        for ((lock, _), (report, held)) in last {
-            self.holders.entry(lock).or_default().push((report, held));
-        }
-        for holders in self.holders.values_mut() {
-            holders.sort_unstable_by_key(|(report, _)| *report);
-        }
+        let last = self.last_held.drain().map(|((lock, _), (report, held))| (report, lock, held));
+        self.held_locks.extend(last);
+        self.held_locks.sort_unstable_by_key(|(report, ..)| *report);
         self.keep_throttled();
         self.near = Vec::new();
         for waits in self.throttled_waits.values_mut() {
@@ -541,6 +575,15 @@ impl History {
         }
         for (start, end, waits) in std::mem::take(&mut self.near_dropped) {
             self.dropped += if self.throttled.overlaps(start, end) { waits } else { 0 };
+        }
+        for (subject, intervals) in &self.intervals {
+            let pairs = intervals.iter().zip(intervals.iter().enumerate().skip(1));
+            let others = pairs.filter(|(before, (_, later))| !is_same_wait(before, later));
+            let others = others.map(|(_, (index, _))| index);
+            let begins: Vec<usize> = std::iter::once(0).chain(others).collect();
+            if begins.len() < intervals.len() {
+                self.begins.insert(*subject, begins);
+            }
         }
         for pauses in self.pauses.values_mut() {
             pauses.sort_by_key(|pause| (pause.start, pause.end));
@@ -648,7 +691,7 @@ impl History {
         (later, self.ends.get(&entity).map_or_else(Vec::new, |ends| ends.after(at, later)))
     }
 
-    /// The most frequent stack of the samples of a goroutine or thread from `start` to `end`, the
+    /// The most frequent stack of the samples of a goroutine or thread from `start` to before `end`, the
     /// earliest of several, and the number of samples.
     pub(super) fn sampled(
         &self,
@@ -658,7 +701,7 @@ impl History {
     ) -> Option<(StackId, u32)> {
         let samples = self.samples.get(&entity)?;
         let first = samples.partition_point(|(at, _)| *at < start);
-        let after = samples.partition_point(|(at, _)| *at <= end);
+        let after = samples.partition_point(|(at, _)| *at < end);
         let within = samples.get(first..after)?;
         let mut counts: HashMap<StackId, (u32, usize)> = HashMap::new();
         for (place, (_, stack)) in within.iter().enumerate() {
@@ -668,7 +711,7 @@ impl History {
         most.map(|(stack, _)| (stack, u32::try_from(within.len()).unwrap_or(u32::MAX)))
     }
 
-    /// The stack where a thread left the CPU, if it was off it for most of the time from `begin` to
+    /// The stack where a thread left the CPU, if it was off it for most of the time from `start` to
     /// `end` without coming back.
     pub(super) fn waited(
         &self,
@@ -722,33 +765,39 @@ impl History {
         self.spans(thread).get(*position)
     }
 
-    /// The holder of a lock before a time, as far as the threads that waited for it say, if `is_one` is
-    /// true of one of these.
+    /// The holder of a lock of a process before a time, as far as the threads that waited for it say; after
+    /// [`History::finish`].
     pub(super) fn holder(
         &self,
+        entities: &Entities,
+        process: Option<EntityId>,
         lock: u64,
         at: Timestamp,
-        is_one: impl Fn(EntityId) -> bool,
     ) -> Option<Held> {
-        let holders = self.holders.get(&lock)?;
-        let before = holders.partition_point(|(_, held)| held.since < at);
-        let mut before = holders.get(..before)?.iter().rev().map(|(_, held)| *held);
-        before.find(|held| is_one(held.reporter))
+        let holders = self.holders.get_or_init(|| {
+            let mut holders = Holders::new();
+            for (_, lock, held) in &self.held_locks {
+                let process = entities.process_of(held.reporter);
+                holders.entry((process, *lock)).or_default().push(*held);
+            }
+            holders
+        });
+        let holders = holders.get(&(process, lock))?;
+        let before = holders.partition_point(|held| held.since < at);
+        holders.get(before.checked_sub(1)?).copied()
     }
 
     /// The creation of an entity, if its creator is known. It can be after the windows.
     pub(super) fn creation(&self, entity: EntityId) -> Option<&ResolvedFlow> {
-        let mut flows = self.flows_to(entity).iter();
-        let within = flows.find(|flow| flow.kind == FlowKind::Creates);
-        within.or_else(|| self.creations.get(&entity))
+        self.creations.get(&entity)
     }
 
-    /// Number of workers that the .NET thread pool of a process added because queued work items did
-    /// not start.
+    /// Number of workers that the .NET thread pool of a process added from `start` to before `end` because
+    /// queued work items did not start.
     pub(super) fn starvation(&self, process: EntityId, start: Timestamp, end: Timestamp) -> u32 {
         let times = self.starvation.get(&process).map_or(&[][..], Vec::as_slice);
         let first = times.partition_point(|at| *at < start);
-        let after = times.partition_point(|at| *at <= end);
+        let after = times.partition_point(|at| *at < end);
         u32::try_from(after.saturating_sub(first)).unwrap_or(u32::MAX)
     }
 
@@ -784,6 +833,18 @@ impl History {
         all.map(move |(cpu, from, to)| (cpu, from.max(start), to.min(end)))
     }
 
+    /// When a wait began, by the position of one of its intervals; after [`History::finish`].
+    pub(super) fn wait_begin(&self, subject: EntityId, index: usize) -> Option<Timestamp> {
+        let first = match self.begins.get(&subject) {
+            Some(begins) => {
+                let after = begins.partition_point(|begin| *begin <= index);
+                *begins.get(after.checked_sub(1)?)?
+            }
+            None => index,
+        };
+        self.intervals(subject).get(first).map(|interval| interval.start)
+    }
+
     /// The last interval that begins before `at`, and its position.
     pub(super) fn before(&self, subject: EntityId, at: Timestamp) -> Option<(usize, &Interval)> {
         let intervals = self.intervals(subject);
@@ -798,8 +859,36 @@ mod tests {
     use crate::correlate::Occupant;
     use crate::entity::Entity;
     use crate::event::Context;
-    use crate::tables::Tables;
+    use crate::tables::{Frame, Tables};
     use proptest::prelude::*;
+
+    /// A program can leave any number of spans open, within the windows and outside.
+    #[test]
+    fn open_spans_are_counted() {
+        let (mut tables, at) = (Tables::new(), Timestamp::from_nanos);
+        let entity = tables.entity(Entity::new(EntityKind::Goroutine, 1)).unwrap();
+        let mut history = History::new(at(10), at(20));
+        let mut push = |history: &mut History, time: i64| {
+            let (span, kind, name) = (tables.new_span(), SpanKind::Region, TextId::EMPTY);
+            let (by, of, stack) = (None, None, None);
+            let kind = EventKind::Begin { span, entity, kind, name, by, of, stack };
+            history.push(&Derived::Event(Event { time: at(time), kind }));
+            span
+        };
+        let spans = [0, 1, 15, 20, 21, 30].map(|time| push(&mut history, time));
+        assert_eq!((history.open.len(), history.items), (4, 4));
+        // That one ends before the window.
+        let (span, by, is_cut) = (spans[0], None, false);
+        let kind = EventKind::Finish { span, by, is_cut };
+        history.push(&Derived::Event(Event { time: at(5), kind }));
+        assert_eq!((history.open.len(), history.items), (3, 3));
+        history.items = History::MAX;
+        push(&mut history, 10);
+        assert_eq!((history.open.len(), history.dropped), (3, 1));
+        history.items = 3;
+        history.finish();
+        assert_eq!((history.spans(entity).len(), history.items), (3, 3));
+    }
 
     /// What threads report after the windows is not kept; the rest counts.
     #[test]
@@ -813,7 +902,7 @@ mod tests {
         }
         assert_eq!((history.last_held.len(), history.items), (1, 2));
         history.finish();
-        let found = history.holders.values().flatten().map(|(_, held)| held.since.nanos());
+        let found = history.held_locks.iter().map(|(_, _, held)| held.since.nanos());
         assert_eq!(found.collect::<Vec<_>>(), [5, 15]);
     }
 
@@ -833,6 +922,41 @@ mod tests {
             assert_eq!(history.outside.len(), 1);
             history.push(&Derived::Event(Event { time, kind: EventKind::End { entity: to } }));
             assert_eq!(history.outside.len(), 0);
+        }
+    }
+
+    /// Pieces of a path follow each other: what happens where one ends and the next one begins is of that one.
+    #[test]
+    fn what_happens_between_two_pieces_is_of_one_of_them() {
+        let (mut tables, at) = (Tables::new(), Timestamp::from_nanos);
+        let process = tables.entity(Entity::new(EntityKind::Process, 1)).unwrap();
+        let entity = tables.entity(Entity::new(EntityKind::Goroutine, 1)).unwrap();
+        let stack = tables.stack(&[Frame::default()]);
+        let mut history = History::new(at(0), at(30));
+        for time in [0, 10, 10, 15, 20].map(at) {
+            let (kind, weight, event) = (SampleKind::GoCpu, 1, Default::default());
+            let (thread, of, kernel, stop_requested) = (None, None, Kernel::Unknown, None);
+            history.push(&Derived::Sample(Sampled {
+                time,
+                entity,
+                thread,
+                kind,
+                stack,
+                weight,
+                event,
+                of,
+                kernel,
+                stop_requested,
+            }));
+            let (entity, kind, name) = (process, InstantKind::Starvation, TextId::EMPTY);
+            let kind = EventKind::Instant { entity, kind, name, of: None, stack: None };
+            history.push(&Derived::Event(Event { time, kind }));
+        }
+        history.finish();
+        for (start, end, expected) in [(0, 10, 1), (10, 20, 3), (20, 30, 1)] {
+            let (start, end) = (at(start), at(end));
+            assert_eq!(history.sampled(entity, start, end), stack.map(|stack| (stack, expected)));
+            assert_eq!(history.starvation(process, start, end), expected);
         }
     }
 
@@ -890,6 +1014,46 @@ mod tests {
     }
 
     proptest! {
+        /// A wait has its begin as if the intervals before were looked at one after the other.
+        #[test]
+        fn the_begin_of_a_wait_is_that_of_its_intervals(
+            steps in
+                proptest::collection::vec((0..2i64, 0..4usize, any::<bool>(), 0..3usize), 1..40),
+        ) {
+            let (mut tables, at) = (Tables::new(), Timestamp::from_nanos);
+            let subject = tables.entity(Entity::new(EntityKind::Goroutine, 1)).unwrap();
+            let other = tables.entity(Entity::new(EntityKind::Thread, 1));
+            let mut history = History::new(Timestamp::MIN, Timestamp::MAX);
+            let mut end = 0;
+            for (gap, kernel, waits, thread) in steps {
+                let start = end + 10 * gap;
+                end = start + 10;
+                let kernels = [Kernel::Sleeping, Kernel::Blocked, Kernel::Absent, Kernel::Unknown];
+                let kernel = kernels[kernel];
+                let state = if waits { State::Waiting } else { State::Running };
+                let thread = [None, Some(subject), other][thread];
+                let known = wait(subject, at(start));
+                history.push(&Derived::Interval(Interval {
+                    kind: EntityKind::Goroutine,
+                    end: at(end),
+                    state,
+                    thread,
+                    kernel,
+                    ..known
+                }));
+            }
+            history.finish();
+            let intervals = history.intervals(subject);
+            for index in 0..intervals.len() {
+                let mut first = index;
+                while first > 0 && is_same_wait(&intervals[first - 1], &intervals[first]) {
+                    first -= 1;
+                }
+                let expected = intervals[first].start;
+                prop_assert_eq!(history.wait_begin(subject, index), Some(expected));
+            }
+        }
+
         /// Windows that are merged overlap what one of them overlaps.
         #[test]
         fn merged_windows_are_the_same_time(

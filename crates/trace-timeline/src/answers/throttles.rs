@@ -123,7 +123,8 @@ impl<'a> Throttles<'a> {
             let start = throttles().map(|reading| reading.throttle.start).min();
             let end = throttles().map(|reading| reading.throttle.end).max();
             let Some((start, end)) = start.zip(end) else { continue };
-            let waits = Waited::new(cpus(self.history, threads, start, end).into_values().flatten());
+            let cpus = cpus(self.history, threads, start, end);
+            let waits = Waited::new(cpus.into_values().flatten());
             for index in readings {
                 let Some(reading) = self.readings.get_mut(*index) else { continue };
                 let Throttle { start, end, .. } = reading.throttle;
@@ -224,8 +225,8 @@ fn cpus(
     cpus
 }
 
-/// Where waits begin and end, in order: the time, the nanoseconds of waits up to there, and the number of waits that are
-/// open from there on.
+/// Where waits begin and end, in order: the time, the nanoseconds of waits up to there, and the number of waits from
+/// there on.
 struct Waited(Vec<(Timestamp, i128, i128)>);
 
 impl Waited {
