@@ -115,6 +115,8 @@ pub struct Found {
     pub start: Timestamp,
     names: Vec<Vec<u8>>,
     entities: usize,
+    /// Number of requests that are missing.
+    dropped: u64,
 }
 
 /// The first pass: finds the requests of a [`Question`]. It holds the longest and the open ones.
@@ -127,6 +129,9 @@ pub struct Finder {
     requests: BTreeMap<Option<EntityId>, Requests>,
     /// The processes of open requests in this case.
     open: HashMap<SpanId, Option<EntityId>>,
+    max_open: usize,
+    /// Number of requests that there was no room for in `open`.
+    dropped: u64,
     lives: BTreeMap<EntityId, Life>,
     /// Those of .NET threads: for a thread of which the kernel says nothing.
     dotnet: BTreeMap<EntityId, Life>,
@@ -146,7 +151,8 @@ impl Finder {
     /// A finder for this question.
     pub fn new(question: Question) -> Self {
         let (requests, open, lives, dotnet) = Default::default();
-        Self { question, requests, open, lives, dotnet, start: None }
+        let (max_open, dropped, start) = (History::MAX, 0, None);
+        Self { question, requests, open, max_open, dropped, lives, dotnet, start }
     }
 
     /// The time between which requests are wanted.
@@ -203,9 +209,13 @@ impl Finder {
                 }
                 let process = pid.and_then(|_| tables.entities.process_of(entity));
                 if pid.is_some() {
+                    if self.open.len() >= self.max_open {
+                        self.dropped += 1;
+                        return;
+                    }
                     self.open.insert(span, process);
                 }
-                let new = || Requests::new(subject.filter(), *worst);
+                let new = || Requests::with_max(subject.filter(), *worst, self.max_open);
                 self.requests.entry(process).or_insert_with(new).push(derived);
             }
             EventKind::Finish { span, .. } => {
@@ -260,11 +270,13 @@ impl Finder {
         let is_life_wanted = |life: &Request| is_wanted(tables.entities.process_of(life.subject));
         // There are either lives or requests.
         let mut requests: Vec<Request> = self.lives(tables).filter(is_life_wanted).collect();
+        let dropped = self.requests.values().map(Requests::dropped).sum::<u64>() + self.dropped;
         let of_processes = self.requests.into_iter().filter(|(process, _)| is_wanted(*process));
         requests.extend(of_processes.flat_map(|(_, requests)| requests.into_worst()));
         requests.sort_by_key(|request| (Reverse(request.nanos()), request.start));
         requests.truncate(worst);
-        Found { start: self.start.unwrap_or_default(), ..Found::of(requests, tables) }
+        let start = self.start.unwrap_or_default();
+        Found { start, dropped, ..Found::of(requests, tables) }
     }
 }
 
@@ -273,7 +285,7 @@ impl Found {
     pub fn of(requests: Vec<Request>, tables: &Tables) -> Self {
         let names = requests.iter().map(|request| tables.get(request.name).to_vec()).collect();
         let entities = tables.entities.len();
-        Self { requests, start: Timestamp::default(), names, entities }
+        Self { requests, start: Timestamp::default(), names, entities, dropped: 0 }
     }
 }
 
@@ -281,7 +293,7 @@ impl Found {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PathsError {
-    /// The requests have more events than a [`History`] holds.
+    /// The requests have more events than a [`History`] holds, or as many requests were open at once.
     #[error("the requests have too many events")]
     TooMany,
     /// The second pass is not of the same traces as the first one.
@@ -329,7 +341,7 @@ impl Paths {
         if entities.len() != self.found.entities {
             return Err(PathsError::Changed);
         }
-        if self.history.dropped() > 0 {
+        if self.found.dropped > 0 || self.history.dropped() > 0 {
             return Err(PathsError::TooMany);
         }
         let path = |r: Request| {
@@ -525,6 +537,30 @@ mod tests {
             push(&mut finder, 0, begin, &tables);
         }
         assert_eq!(finder.open.len(), 1);
+    }
+
+    /// The longest one can be among those that are not known.
+    #[test]
+    fn too_many_open_requests_are_an_error() {
+        for pid in [None, Some(7)] {
+            let mut tables = Tables::new();
+            let process = tables.entity(Entity::new(EntityKind::Process, 7));
+            let goroutine = Entity::new(EntityKind::Goroutine, 1).child_of(process);
+            let entity = tables.entity(goroutine).unwrap();
+            for (count, expected) in [(2, None), (3, Some(PathsError::TooMany))] {
+                let mut finder = Finder::new(Question { pid, ..Question::default() });
+                finder.max_open = 2;
+                let spans: Vec<_> = (0..count).map(|_| request(&mut tables, entity)).collect();
+                for [begin, _] in &spans {
+                    push(&mut finder, 0, *begin, &tables);
+                }
+                for [_, end] in &spans {
+                    push(&mut finder, 10, *end, &tables);
+                }
+                let paths = Paths::new(finder.finish(&tables)).unwrap();
+                assert_eq!(paths.finish(&mut tables).err(), expected, "{pid:?}");
+            }
+        }
     }
 
     /// Requests overlap the time in which they are wanted, and are whole.

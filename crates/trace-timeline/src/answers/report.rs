@@ -445,10 +445,11 @@ pub struct Report {
     /// By process: times off the CPU of its goroutines and .NET threads, and of threads that execute
     /// none, by reason.
     pub off_cpu: Table<(Option<EntityId>, OffCpu), OffCpuTimes>,
-    /// By process: who had the CPU that its threads waited for.
+    /// By process: who had the CPU that its threads waited for. Of more than 1 Mi of them, later ones are
+    /// [`Occupant::Unknown`].
     pub preempters: Table<(Option<EntityId>, Occupant), Preempter>,
     /// By process: who woke its threads and goroutines, and how often. What both the kernel and .NET report counts
-    /// once.
+    /// once. Of more than 1 Mi of them, later ones are [`Waker::Unknown`].
     pub wakers: Table<(Option<EntityId>, Waker), u64>,
     /// The durations of garbage collections by process and name: `mark (CAUSE)` for Go's mark
     /// phases; generation and reason of .NET's GCs.
@@ -466,6 +467,7 @@ pub struct Report {
     long_pauses: Longest<Pause>,
     /// By the position of their entities.
     subjects: IdMap<Subject>,
+    /// The sources end them: at most one is open of each Go trace, and 64 Ki of each .NET trace.
     open_collections: HashMap<SpanId, ((Option<EntityId>, TextId), Timestamp)>,
 }
 
@@ -701,11 +703,10 @@ impl Report {
             if let Kernel::Runnable { occupant, is_preempted, .. } = interval.kernel {
                 let key = (entity.parent, occupant);
                 let place = occupant.thread().map_or(0, EntityId::index) % PREEMPTERS;
-                let hint = subject.preempters.get_mut(place);
-                let entry = match hint {
-                    Some(hint) => self.preempters.hinted(key, hint),
-                    None => self.preempters.entry(key),
-                };
+                let mut new = Hint::default();
+                let hint = subject.preempters.get_mut(place).unwrap_or(&mut new);
+                let unknown = (entity.parent, Occupant::Unknown);
+                let entry = self.preempters.limited(key, unknown, hint);
                 let sum = if is_preempted { &mut entry.preempted } else { &mut entry.woken };
                 *sum = sum.saturating_add(nanos);
                 entry.count += 1;
@@ -747,7 +748,8 @@ impl Report {
         if std::mem::take(&mut subject.is_woken) {
             return;
         }
-        *self.wakers.hinted((process, waker), &mut subject.waker) += 1;
+        let unknown = (process, Waker::Unknown);
+        *self.wakers.limited((process, waker), unknown, &mut subject.waker) += 1;
         // A goroutine that its thread executes waits for the kernel. What others wake it from is another wait.
         let is_dotnet = |id: &EntityId| entities.kind(*id) == Some(EntityKind::DotnetThread);
         if let Some(holder) = flow.to_holder.filter(|id| *id != flow.to && is_dotnet(id)) {

@@ -1,5 +1,6 @@
 //! The requests of a program: tasks, regions and activities.
 
+use super::History;
 use crate::correlate::Derived;
 use crate::entity::EntityId;
 use crate::event::{EventKind, SpanKind};
@@ -62,12 +63,14 @@ impl RequestFilter {
     }
 }
 
-/// Finds the longest requests of a timeline. It holds these and the open ones.
+/// Finds the longest requests of a timeline. It holds these and the open ones, at most [`History::MAX`] of them.
 #[derive(Debug)]
 pub struct Requests {
     filter: RequestFilter,
     worst: usize,
     open: HashMap<SpanId, Request>,
+    max_open: usize,
+    dropped: u64,
     found: Vec<Request>,
     count: u64,
 }
@@ -89,7 +92,13 @@ const fn is_a(kind: SpanKind, wanted: SpanKind) -> bool {
 impl Requests {
     /// Looks for the `worst` longest requests.
     pub fn new(filter: RequestFilter, worst: usize) -> Self {
-        Self { filter, worst, open: HashMap::new(), found: Vec::new(), count: 0 }
+        Self::with_max(filter, worst, History::MAX)
+    }
+
+    /// The same with another maximum number of open requests.
+    pub(super) fn with_max(filter: RequestFilter, worst: usize, max_open: usize) -> Self {
+        let (open, found) = (HashMap::new(), Vec::new());
+        Self { filter, worst, open, max_open, dropped: 0, found, count: 0 }
     }
 
     /// Processes derived data.
@@ -102,6 +111,10 @@ impl Requests {
                     && wanted.is_none_or(|wanted| is_a(kind, wanted))
                     && named.is_none_or(|n| n == name)
                 {
+                    if self.open.len() >= self.max_open {
+                        self.dropped += 1;
+                        return;
+                    }
                     let task = if kind == SpanKind::Region { of } else { Some(entity) };
                     let (start, end) = (event.time, event.time);
                     let (subject, id) = (entity, Some(span));
@@ -144,6 +157,11 @@ impl Requests {
         self.count
     }
 
+    /// Number of requests that are not looked for, because too many were open.
+    pub const fn dropped(&self) -> u64 {
+        self.dropped
+    }
+
     /// The longest requests so far, longest first.
     pub fn worst(&mut self) -> &[Request] {
         self.shrink();
@@ -154,5 +172,31 @@ impl Requests {
     pub fn into_worst(mut self) -> Vec<Request> {
         self.shrink();
         self.found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::entity::{Entity, EntityKind};
+    use crate::event::Event;
+    use crate::tables::Tables;
+
+    /// A program can leave any number of regions open. Those that are known end as before.
+    #[test]
+    fn open_requests_are_limited() {
+        let (mut tables, at) = (Tables::new(), Timestamp::from_nanos);
+        let entity = tables.entity(Entity::new(EntityKind::Goroutine, 1)).unwrap();
+        let mut requests = Requests::with_max(RequestFilter::default(), 9, 2);
+        let spans = [1, 2, 3].map(|_| tables.new_span());
+        let (by, of, stack, is_cut) = (None, None, None, false);
+        let (kind, name) = (SpanKind::Region, TextId::EMPTY);
+        let begins =
+            spans.map(|span| EventKind::Begin { span, entity, kind, name, by, of, stack });
+        let ends = spans.map(|span| EventKind::Finish { span, by, is_cut });
+        for (time, kind) in (0..).zip(begins.into_iter().chain(ends)) {
+            requests.push(&Derived::Event(Event { time: at(time), kind }));
+        }
+        assert_eq!((requests.count(), requests.dropped(), requests.open()), (2, 1, 0));
     }
 }

@@ -111,6 +111,18 @@ impl<K: Copy + Ord + Hash, V: Default> Table<K, V> {
         &mut self.entries[hint.0 as usize].1
     }
 
+    /// Maximum number of keys of [`Table::limited`].
+    const MAX: usize = 1 << 20;
+
+    /// As [`Table::hinted`]. Above the maximum number of keys, a new one counts as the `other` one.
+    #[inline]
+    pub(super) fn limited(&mut self, key: K, other: K, hint: &mut Hint) -> &mut V {
+        if self.len() >= Self::MAX && self.get(&key).is_none() {
+            return self.hinted(other, hint);
+        }
+        self.hinted(key, hint)
+    }
+
     /// Removes a key with its value.
     pub(super) fn remove(&mut self, key: &K) {
         let entries = &self.entries;
@@ -194,6 +206,19 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use std::collections::BTreeMap;
+
+    /// Those that are known count as before.
+    #[test]
+    fn keys_above_the_maximum_count_as_another_one() {
+        const MAX: u32 = Table::<u32, u64>::MAX as u32;
+        let mut table = Table::<u32, u64>::default();
+        for key in (0..MAX + 10).chain(0..10) {
+            *table.limited(key, u32::MAX, &mut Hint::default()) += 1;
+        }
+        assert_eq!(table.len(), MAX as usize + 1);
+        assert_eq!((table.get(&0), table.get(&u32::MAX)), (Some(&2), Some(&10)));
+        assert_eq!((table.get(&(MAX - 1)), table.get(&MAX)), (Some(&1), None));
+    }
 
     proptest! {
         #[test]
