@@ -172,6 +172,14 @@ impl What {
         }
     }
 
+    /// Whether it executes as far as its runtime knows.
+    const fn is_executing(&self) -> bool {
+        matches!(
+            self,
+            Self::OnCpu { .. } | Self::Running | Self::Syscall | Self::WaitsForCpu { .. }
+        )
+    }
+
     /// The thread that had the CPU, or the goroutine that had the P, for which this one waited. Where the
     /// thread of that P waited for a CPU itself, it is the thread that had it.
     pub const fn by(&self) -> Option<EntityId> {
@@ -265,8 +273,10 @@ pub fn critical_path(
     let mut spans = Sweep::new(history, task);
     let mut throttles = Throttles::new(history, entities, start, end);
     for found in found {
+        // The part of a wait for a CPU that is throttled, too.
+        let is_executing = found.piece.what.is_executing();
         for piece in walk.throttled(found.piece, &mut throttles).into_iter().flatten() {
-            walk.split(Found { piece, ..found }, task, &mut spans, &mut parts);
+            walk.split(Found { piece, ..found }, is_executing, task, &mut spans, &mut parts);
         }
     }
     let pieces = parts.into_iter().map(|part: Part| part.with_stack(history)).collect();
@@ -947,6 +957,7 @@ impl<'a> Walk<'a> {
     fn split(
         &self,
         found: Found,
+        is_executing: bool,
         task: Option<EntityId>,
         spans: &mut Sweep<'_>,
         parts: &mut Vec<Part>,
@@ -958,10 +969,6 @@ impl<'a> Walk<'a> {
         let own = item.is_none().then_some(piece.entity);
         let at_work = (item != Some(SpanKind::Await)).then_some(piece.entity);
         let is_another = |other| task.is_none_or(|task| !self.history.is_part_of(other, task));
-        let is_executing = matches!(
-            piece.what,
-            What::OnCpu { .. } | What::Running | What::Syscall | What::WaitsForCpu { .. }
-        );
         // A stop-the-world holds back all that do not execute, except its requester. In .NET the requester
         // executes the stop and the GC for all.
         let stops = match self.entities.kind(piece.entity) {
@@ -1212,7 +1219,7 @@ mod tests {
                 let piece = Piece::new(at(time), at(time + nanos), ids[entity], what);
                 let (piece, worker) = (Piece { depth, ..piece }, worker.map(|n| ids[n]));
                 let part = Found { piece, worker, stops: is_stop.then_some(ids[0]), item };
-                walk.split(part, task, &mut spans, &mut found);
+                walk.split(part, is_running, task, &mut spans, &mut found);
                 simple(&walk, part, task, &mut expected);
                 time += nanos;
             }

@@ -136,6 +136,8 @@ pub struct Span {
     pub start: Timestamp,
     /// The end; [`Timestamp::MAX`] if it did not end.
     pub end: Timestamp,
+    /// Its number: see [`SpanId::number`].
+    pub(super) id: SpanId,
 }
 
 impl Span {
@@ -481,10 +483,10 @@ impl History {
             EventKind::Begin { .. } if self.windows.are_before(event.time) => {}
             EventKind::Begin { span, entity, kind, name, by, of, stack } => {
                 let (start, by) = (event.time, by.unwrap_or(entity));
-                let end = Timestamp::MAX;
-                let ended_by = entity;
+                let (end, ended_by, id) = (Timestamp::MAX, entity, span);
                 let lock = number.filter(|_| kind == SpanKind::LockWait);
-                let begun = Span { kind, entity, name, by, ended_by, of, lock, stack, start, end };
+                let begun =
+                    Span { kind, entity, name, by, ended_by, of, lock, stack, start, end, id };
                 if let Some(lock) = lock {
                     self.held(lock, Held { since: start, by: of, reporter: entity });
                 }
@@ -558,12 +560,9 @@ impl History {
 
     /// Ends the history: spans that are still open have no end.
     pub fn finish(&mut self) {
-        let mut open: Vec<(SpanId, Span)> = self.open.drain().collect();
+        let open: Vec<Span> = self.open.drain().map(|(_, span)| span).collect();
         self.items -= open.len();
-        open.sort_unstable_by_key(|(id, _)| *id);
-        for (_, span) in open {
-            self.add_span(span);
-        }
+        open.into_iter().for_each(|span| self.add_span(span));
         // These are counted.
         let last = self.last_held.drain().map(|((lock, _), (report, held))| (report, lock, held));
         self.held_locks.extend(last);
@@ -589,8 +588,8 @@ impl History {
             pauses.sort_by_key(|pause| (pause.start, pause.end));
         }
         for (entity, spans) in &mut self.spans {
-            // Of those that begin together, the outer ones first.
-            spans.sort_by_key(|span| (span.start, Reverse(span.end)));
+            // Of those that begin together, the outer ones first: they end last, or began first.
+            spans.sort_unstable_by_key(|span| (span.start, Reverse(span.end), span.id));
             self.ends.insert(*entity, Ends::new(spans));
             let tasks = spans.iter().filter(|span| span.task().is_some());
             self.tasks.insert(*entity, latest_ends(tasks));
@@ -888,6 +887,28 @@ mod tests {
         history.items = 3;
         history.finish();
         assert_eq!((history.spans(entity).len(), history.items), (3, 3));
+    }
+
+    /// The inner one ends first, maybe at the same time.
+    #[test]
+    fn of_spans_with_the_same_times_the_later_one_is_the_inner_one() {
+        let (mut tables, at) = (Tables::new(), Timestamp::from_nanos);
+        let entity = tables.entity(Entity::new(EntityKind::Goroutine, 1)).unwrap();
+        let mut history = History::new(at(0), at(20));
+        let mut push = |time, kind| history.push(&Derived::Event(Event { time: at(time), kind }));
+        let names = ["outer", "inner", "open"].map(|name| tables.text(name.as_bytes()));
+        let spans = names.map(|name| {
+            let (span, kind) = (tables.new_span(), SpanKind::Region);
+            let (by, of, stack) = (None, None, None);
+            push(0, EventKind::Begin { span, entity, kind, name, by, of, stack });
+            span
+        });
+        for span in [spans[1], spans[0]] {
+            push(10, EventKind::Finish { span, by: None, is_cut: false });
+        }
+        history.finish();
+        let found = history.spans(entity).iter().map(|span| span.name);
+        assert_eq!(found.collect::<Vec<_>>(), [names[2], names[0], names[1]]);
     }
 
     /// What threads report after the windows is not kept; the rest counts.

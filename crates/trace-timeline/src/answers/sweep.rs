@@ -232,6 +232,7 @@ mod tests {
             let ids: Vec<EntityId> = (0..4)
                 .filter_map(|number| tables.entity(Entity::new(EntityKind::Goroutine, number)))
                 .collect();
+            let id = tables.new_span();
             let span = |by| Span {
                 kind: SpanKind::StopTheWorld,
                 entity: by,
@@ -243,6 +244,7 @@ mod tests {
                 stack: None,
                 start: Timestamp::MIN,
                 end: Timestamp::MAX,
+                id,
             };
             let spans: Vec<Span> = ids.iter().map(|id| span(*id)).collect();
             let (mut open, mut expected) = (OpenStops::default(), BTreeMap::new());

@@ -4,7 +4,7 @@ use crate::common::{World, at, pieces};
 use crate::{Go, go};
 use trace_timeline::answers::{CriticalPath, Piece, What, critical_path};
 use trace_timeline::{
-    Context, EntityId, EntityKind, EventKind, FlowKind, Kernel, Occupant, State, TextId,
+    Context, EntityId, EntityKind, EventKind, FlowKind, Kernel, Occupant, SpanKind, State, TextId,
     ThreadState, Timestamp, text,
 };
 
@@ -38,6 +38,32 @@ fn throttling_is_separated_from_other_waits_for_a_cpu() {
         (130, g, on),
     ];
     assert_eq!(pieces(&path), expected);
+}
+
+/// A goroutine whose thread has no CPU has not stopped for a stop-the-world: that does not hold it back.
+#[test]
+fn a_throttled_thread_is_not_held_back_by_a_stop_the_world() {
+    let mut go = go();
+    let [g, other] = [1, 2].map(|n| go.goroutine(n));
+    let [cpu, _] = go.cpus;
+    let [thread, _] = go.threads;
+    let w = &mut go.world;
+    let process = w.entity(EntityKind::Process, 10, None);
+    w.go(g, State::Running, Some(go.ms[0]), "");
+    w.go(other, State::Running, Some(go.ms[1]), "");
+    w.at(10).switch(cpu, Some(thread), ThreadState::Preempted, Some(go.other));
+    let stop = w.at(20).begin(go.process, SpanKind::StopTheWorld, "GC mark", Some(other), None);
+    w.at(90).switch(cpu, Some(go.other), ThreadState::Preempted, Some(thread));
+    let (cgroup, since) = (TextId::EMPTY, at(75));
+    w.at(95).push(EventKind::Throttle { process, cgroup, since, nanos: 60, periods: 1 });
+    w.finish(stop, Some(other));
+    w.at(100).go(g, State::Waiting, None, "done");
+    let path = go.world.explain(g, 0, 100, None);
+    let on = What::OnCpu { cpu };
+    let waits = What::WaitsForCpu { occupant: Occupant::Thread(go.other), is_preempted: true };
+    let expected = [(10, g, on), (70, g, What::Throttled), (90, g, waits), (100, g, on)];
+    assert_eq!(pieces(&path), expected);
+    assert!(path.pieces.iter().all(|piece| piece.during.is_none()));
 }
 
 /// Threads are preempted from 10 ms to 90 ms, the first one also from -1260 ms to -1200 ms. Then the counters are
