@@ -319,7 +319,7 @@ mod tests {
             let mut throttles = Throttles::of(&history, all);
             assert_eq!(throttles.take(7, thread, at(10), at(20)), taken);
             // Those that have nothing left are not looked at again.
-            assert_eq!(throttles.processes[&7].begun.len(), left);
+            assert_eq!(throttles.processes[&7_i64].begun.len(), left);
         }
     }
 
