@@ -191,8 +191,7 @@ mod tests {
         let spans = [1, 2, 3].map(|_| tables.new_span());
         let (by, of, stack, is_cut) = (None, None, None, false);
         let (kind, name) = (SpanKind::Region, TextId::EMPTY);
-        let begins =
-            spans.map(|span| EventKind::Begin { span, entity, kind, name, by, of, stack });
+        let begins = spans.map(|span| EventKind::Begin { span, entity, kind, name, by, of, stack });
         let ends = spans.map(|span| EventKind::Finish { span, by, is_cut });
         for (time, kind) in (0..).zip(begins.into_iter().chain(ends)) {
             requests.push(&Derived::Event(Event { time: at(time), kind }));

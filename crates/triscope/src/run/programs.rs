@@ -61,9 +61,11 @@ pub(super) fn find(name: &OsStr) -> Option<PathBuf> {
 pub(super) fn executable(name: &OsStr) -> io::Result<PathBuf> {
     let files = files(name);
     let is_executable = |file: &&PathBuf| file.is_file() && access(*file, Access::EXEC_OK).is_ok();
-    files.iter().find(is_executable).cloned().ok_or_else(|| match files.iter().any(|f| f.exists()) {
-        true => rustix::io::Errno::ACCESS.into(),
-        false => io::ErrorKind::NotFound.into(),
+    files.iter().find(is_executable).cloned().ok_or_else(|| {
+        match files.iter().any(|f| f.exists()) {
+            true => rustix::io::Errno::ACCESS.into(),
+            false => io::ErrorKind::NotFound.into(),
+        }
     })
 }
 

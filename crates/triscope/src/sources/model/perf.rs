@@ -350,7 +350,7 @@ mod tests {
             traces.derive_with_notes(&mut tables, &mut |_, _| ()).unwrap().0.unwrap();
             let processes = tables.entities.iter().map(|(_, entity)| entity);
             let processes = processes.filter(|e| (e.kind, e.number) == (EntityKind::Process, 7));
-            let ends: Vec<_> = processes.map(|process| process.end.map(|at| at.nanos())).collect();
+            let ends: Vec<_> = processes.map(|process| process.end.map(Timestamp::nanos)).collect();
             assert_eq!(ends, [Some(1_010), Some(9_010)]);
         }
     }

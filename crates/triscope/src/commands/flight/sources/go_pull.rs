@@ -82,7 +82,9 @@ impl Memory {
         let taken = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
         taken.map(drop).map_err(|_| {
             let limit = self.limit;
-            let why = format!("the generations of all Go programs need more than {limit} bytes of memory");
+            let why = format!(
+                "the generations of all Go programs need more than {limit} bytes of memory"
+            );
             io::Error::new(io::ErrorKind::QuotaExceeded, why)
         })
     }

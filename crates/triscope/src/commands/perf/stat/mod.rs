@@ -458,8 +458,7 @@ impl Destination {
                 std::io::stderr().write_all(text.as_bytes()).map_err(|e| Failure::stderr(&e))
             }
             Self::File { path, file, is_old } => {
-                let emptied =
-                    if std::mem::take(is_old) { in_place::empty(file) } else { Ok(()) };
+                let emptied = if std::mem::take(is_old) { in_place::empty(file) } else { Ok(()) };
                 let written = emptied.and_then(|()| file.write_all(text.as_bytes()));
                 written.map_err(|e| cannot_be_written(path, &e))
             }
