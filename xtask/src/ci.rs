@@ -134,7 +134,7 @@ const STEPS: &[Step] = &[
     // Node.js has aborted for reasons of its own.
     step("tests as WebAssembly", || wasm::task(&[])).live(),
     step("web page", || web::test(&[])).live(),
-    step("fuzzing, briefly", || fuzz::smoke(3, "")),
+    step("fuzzing, briefly", fuzz::smoke),
     step(".NET runtimes", || runtimes::test(&[])).waits().live(),
     step("kernel of this machine", test_kernel::host_kernel).live().of_kernel(),
     step("Go's own reader", || conformance_go::test(&[])).waits().live(),

@@ -26,7 +26,20 @@ pub(crate) fn task(args: &[String]) -> Result {
             _ => return Err(arg.unexpected().into()),
         }
     }
-    smoke(seconds, &filter)
+    fuzz_all(Limit { seconds, inputs: None }, &filter)
+}
+
+/// Fuzzes each target for 3 s at most: it shows that the targets work, and that the fixtures are read.
+pub(crate) fn smoke() -> Result {
+    fuzz_all(Limit { seconds: 3, inputs: Some(3 * LEAST) }, "")
+}
+
+/// Where the fuzzing of a target ends.
+#[derive(Clone, Copy)]
+struct Limit {
+    seconds: u32,
+    /// The number of inputs with which it ends before.
+    inputs: Option<u64>,
 }
 
 /// That the lock file has what the manifests need: cargo-fuzz changes it if not.
@@ -36,8 +49,8 @@ pub(crate) fn consistent() -> Result {
     run::run(update.current_dir(workspace().join("fuzz")))
 }
 
-/// Fuzzes each target whose name contains `filter` for that many seconds.
-pub(crate) fn smoke(seconds: u32, filter: &str) -> Result {
+/// Fuzzes each target whose name contains `filter`.
+fn fuzz_all(limit: Limit, filter: &str) -> Result {
     if run::output(cargo_fuzz().arg("--version")).is_err() {
         let why = "it needs a nightly toolchain and cargo-fuzz (`cargo install cargo-fuzz`)";
         return lane::skip("fuzzing", &why);
@@ -49,8 +62,10 @@ pub(crate) fn smoke(seconds: u32, filter: &str) -> Result {
     let mut build = cargo_fuzz();
     build.args(["build", "--fuzz-dir", "fuzz", "--target-dir"]).arg(target_dir().join("fuzz"));
     run::run(&mut build)?;
-    eprintln!("fuzzing {} targets for {seconds} s each", targets.len());
-    parallel(targets, |target| fuzz(&target, seconds)).map(drop)
+    let inputs = limit.inputs.map(|inputs| format!(", or with {inputs} inputs"));
+    let inputs = inputs.unwrap_or_default();
+    eprintln!("fuzzing {} targets for {} s each{inputs}", targets.len(), limit.seconds);
+    parallel(targets, |target| fuzz(&target, limit)).map(drop)
 }
 
 /// The targets. `cargo fuzz list` knows only programs that the manifest names.
@@ -79,7 +94,7 @@ const FEW: u64 = 10;
 const MOST_ROUNDS: u32 = 2;
 
 /// Runs a target that is already built.
-fn fuzz(target: &str, seconds: u32) -> Result {
+fn fuzz(target: &str, Limit { seconds, inputs }: Limit) -> Result {
     let corpus = PathBuf::from("fuzz/corpus").join(target);
     let artifacts = PathBuf::from("fuzz/artifacts").join(target);
     fs::create_dir_all(&corpus)?;
@@ -94,6 +109,7 @@ fn fuzz(target: &str, seconds: u32) -> Result {
         // Names of new functions would take a symbolizer for each.
         command.arg(&corpus).args(["-rss_limit_mb=2048", "-timeout=10", "-print_funcs=0"]);
         command.arg(format!("-max_total_time={seconds}"));
+        command.args(inputs.map(|inputs| format!("-runs={inputs}")));
         command.arg(format!("-artifact_prefix={}/", artifacts.display()));
         if target.ends_with("_parallel") {
             // Threads may still end when the fuzzer looks for leaks.
@@ -109,11 +125,11 @@ fn fuzz(target: &str, seconds: u32) -> Result {
         executed += executions(&text).ok_or_else(|| format!("{target}: no count of executions"))?;
         rounds += 1;
     }
-    let seconds = rounds * seconds;
     if executed < FEW {
+        let seconds = rounds * seconds;
         return Err(format!("{target}: only {executed} inputs in {seconds} s").into());
     }
-    eprintln!("  {target}: nothing found with {executed} inputs in {seconds} s");
+    eprintln!("  {target}: nothing found with {executed} inputs");
     Ok(())
 }
 
