@@ -77,7 +77,9 @@ pub(super) fn is_script(file: &Path) -> bool {
     let mut start = Vec::new();
     let read = regular::open(file).and_then(|file| file.take(LINE).read_to_end(&mut start));
     let line = start.split(|byte| *byte == b'\n').next();
-    read.is_ok() && line.is_some_and(|line| !line.contains(&0))
+    // One with an interpreter is a script of that, which cannot be executed.
+    let is_of_shell = !start.starts_with(b"#!");
+    read.is_ok() && is_of_shell && line.is_some_and(|line| !line.contains(&0))
 }
 
 /// The files that a command can be: execvp(3) executes the first one that it may.

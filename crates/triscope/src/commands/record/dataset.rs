@@ -51,8 +51,10 @@ pub(super) fn run(args: &Args, dataset: &Path, beginning: &Beginning) -> Result 
     args.is_part |= is_temporary;
     let keep = args.keep.get_or_insert_with(|| dir.path().join(RECORDED)).clone();
     let outcome = super::run_one(&args, beginning);
+    // It is removed if nothing begins.
+    let is_kept = keep.is_dir();
     let traces = Traces::of(vec![keep]);
-    if traces.files().is_err() {
+    if !is_kept || traces.files().is_err() {
         let why = "there is nothing to export: neither the scheduler (triscope doctor) nor a runtime \
                    was recorded";
         return outcome.and(Err(Failure::about(dataset.display(), why)));
