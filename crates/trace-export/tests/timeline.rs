@@ -424,35 +424,6 @@ fn a_cpu_is_idle_where_records_are_missing() {
     assert_eq!(of_cpu(&timeline), lines);
 }
 
-/// The records of its way from one to the other are missing.
-#[test]
-fn a_thread_that_is_on_another_cpu_has_left_the_one_before() {
-    let mut w = World::default();
-    let [first, second] = [0, 1].map(|number| w.entity(EntityKind::Cpu, number, "", None));
-    let [a, b] = [8, 9].map(|tid| w.entity(EntityKind::Thread, tid, "t", None));
-    let preempted = ThreadState::Preempted;
-    w.now = 10;
-    w.switch(first, None, preempted, Some(a));
-    w.now = 30;
-    w.switch(second, None, preempted, Some(a));
-    // It leaves the first one again.
-    w.now = 50;
-    w.switch(first, Some(a), ThreadState::Sleeping, Some(b));
-    let timeline = Timeline::read(&w.draw(TimelineOptions::default()).0);
-    let lines = [
-        "10 cpu 0: swapper 0 -> t 8",
-        "29 cpu 0: (1) -> swapper 0",
-        "50 cpu 0: (0) -> t 8",
-        "50 cpu 0: (1) -> t 9",
-    ];
-    assert_eq!(of_cpu(&timeline), lines);
-    let second = timeline.lines.iter().filter(|line| line.contains(" cpu 1: "));
-    assert_eq!(
-        second.collect::<Vec<_>>(),
-        ["30 cpu 1: swapper 0 -> t 8", "49 cpu 1: (1) -> swapper 0"]
-    );
-}
-
 /// The samples of the idle thread are of their CPU, and of no process.
 #[test]
 fn samples_of_idle_cpus_are_on_a_track_of_their_own() {

@@ -5,7 +5,7 @@ use crate::model::{Category, Interrupt, SchedSwitch, SchedWaking, Sink, Task, Tr
 use crate::pids;
 use crate::process::Process;
 use std::io;
-use trace_common::{IdMap, Timestamp};
+use trace_common::Timestamp;
 use trace_timeline::{Attribute, Entity, EntityId, EntityKind, Tables, TextId, ThreadState};
 
 /// A switch of the model.
@@ -45,8 +45,6 @@ pub(super) struct Scheduler {
     preempted: i64,
     /// By the position of the CPU's entity: its number, and the thread that is drawn there.
     cpus: Vec<Option<Cpu>>,
-    /// By thread id: the CPU where the thread was switched in last. It can have left that one since.
-    seen: IdMap<Option<EntityId>>,
     /// Whether the idle thread is recorded.
     has_idle: bool,
 }
@@ -132,8 +130,8 @@ const fn other(cpu: u32) -> u32 {
 }
 
 impl Scheduler {
-    pub(super) fn new(preempted: i64, has_idle: bool) -> Self {
-        Self { preempted, cpus: Vec::new(), seen: IdMap::default(), has_idle }
+    pub(super) const fn new(preempted: i64, has_idle: bool) -> Self {
+        Self { preempted, cpus: Vec::new(), has_idle }
     }
 
     #[inline]
@@ -191,21 +189,9 @@ impl Scheduler {
             (None, _) => Drawn::Idle,
         };
         cpu.has_others |= prev == Drawn::Other;
-        if let Drawn::Thread(thread) = next {
-            let seen = self.seen.insert(came.tid.into()).replace(switch.cpu);
-            if let Some(seen) = seen.filter(|seen| *seen != switch.cpu) {
-                self.leave_unseen(thread, seen, cx)?;
-            }
-        }
         if drawn != Some(prev) {
             let label = Label::new(prev, number, tables);
             let unseen = std::mem::replace(&mut left, label);
-            let seen = self.seen.get(label.tid.into()).copied().flatten();
-            if let (Drawn::Thread(thread), Some(seen)) = (prev, seen) {
-                if seen != switch.cpu {
-                    self.leave_unseen(thread, seen, cx)?;
-                }
-            }
             if drawn.is_some() {
                 // The time of the switch to the previous thread is unknown: now is the latest
                 // possible one.
@@ -232,21 +218,6 @@ impl Scheduler {
         };
         let (prev, next) = (left.task(DEFAULT_PRIO, tables), came.task(switch.prio, tables));
         cx.sink.sched_switch(at, &SchedSwitch::new(number, prev, state, next))
-    }
-
-    /// A thread has another CPU now. If it is drawn on the one where it was seen before, the record of its way from there
-    /// is missing. Viewers have one order of the switches of all CPUs: it leaves before it is on the other one.
-    fn leave_unseen(
-        &mut self,
-        thread: EntityId,
-        seen: EntityId,
-        cx: &mut Context<'_, impl Sink>,
-    ) -> io::Result<()> {
-        let cpu = self.cpus.get(seen.index()).and_then(Option::as_ref);
-        match cpu.is_some_and(|cpu| cpu.drawn == Some(Drawn::Thread(thread))) {
-            true => self.interrupt(seen, cx.at.saturating_add_nanos(-1), cx),
-            false => Ok(()),
-        }
     }
 
     /// The thread on a CPU is not known from `since` on: its records end, or some are missing. It has left, and
