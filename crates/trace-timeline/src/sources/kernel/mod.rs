@@ -292,7 +292,11 @@ impl KernelSource {
     #[cfg(feature = "perf")]
     #[inline]
     pub(super) fn join_process(&mut self, pid: u32, tid: u32, push: &mut Pusher<'_>) {
-        if !self.known(tid).is_some_and(|thread| thread.is_in_process) {
+        if self.known(tid).is_some_and(|thread| thread.is_in_process) {
+            return;
+        }
+        // With the number of a main thread that has exited, another thread executes a program: see `becomes_main`.
+        if pid != tid || !self.headless.contains(&pid) {
             self.sampled(pid, tid, push);
         }
     }

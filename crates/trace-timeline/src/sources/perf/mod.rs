@@ -797,7 +797,7 @@ impl PerfSource {
 #[cfg(test)]
 mod tests {
     use super::testing::{Run, SWITCHES, features, sched_migrate_task, sched_switch, sched_waking};
-    use crate::{Correlator, Derived, EventKind, Kernel, LossKind, Timestamp};
+    use crate::{Correlator, Derived, EntityKind, EventKind, Kernel, LossKind, Timestamp};
     use perf_data::{RecordedEvent, perf_event_attr};
     use perf_sys::*;
 
@@ -939,6 +939,32 @@ mod tests {
         let process = entities.process(9).unwrap();
         assert_eq!(entities.process_of(entities.thread(9).unwrap()), Some(process));
         assert_eq!(entities.get(process).unwrap().end, Some(Timestamp::from_nanos(40)));
+    }
+
+    /// A thread other than the main one executes a program: samples have the number of the main thread from then on.
+    #[test]
+    fn a_thread_that_executes_a_program_becomes_the_main_one() {
+        let mut run = Run::with([sched_switch(), sched_waking()], features());
+        let pair = |low: u64, high: u64| low | high << 32;
+        let (main, thread) = ([pair(7, 1), pair(7, 1)], [pair(7, 7), pair(9, 7)]);
+        for (type_, [pids, tids], time) in [
+            (PERF_RECORD_FORK, main, 10),
+            (PERF_RECORD_FORK, thread, 11),
+            (PERF_RECORD_EXIT, main, 30),
+        ] {
+            if type_ == PERF_RECORD_EXIT {
+                run.switch_of(20, 0, (0, 0), 7);
+            }
+            run.push(type_, 0, &[pids, tids, time, pair(7, 7), time, 0, SWITCHES]);
+        }
+        run.switch_of(40, 0, (7, 0x20), 9);
+        run.switch_of(50, 0, (7, 2), 0);
+        assert_eq!(run.source.kernel_stats().unreported, 0);
+        let entities = &run.tables.entities;
+        let threads = entities.iter().map(|(_, entity)| entity);
+        let threads = threads.filter(|e| e.kind == EntityKind::Thread && e.number != 0);
+        let ends: Vec<_> = threads.map(|e| (e.number, e.end.map(Timestamp::nanos))).collect();
+        assert_eq!(ends, [(7, Some(40)), (9, Some(50)), (7, None)]);
     }
 
     /// What runs on the CPUs is not known afterwards, also without a switch.
