@@ -46,12 +46,12 @@ pub fn event_now(clock: ClockDomain) -> Option<Timestamp> {
 /// Nanoseconds that the time namespace of this process adds to a clock, which are read once: see
 /// `time_namespaces(7)`. Times of events do not have them.
 pub fn time_namespace_offset(clock: ClockDomain) -> i64 {
-    let offsets = Offsets::of_this_process();
-    match clock {
-        ClockDomain::Monotonic | ClockDomain::MonotonicRaw => offsets.monotonic,
-        ClockDomain::Boottime => offsets.boottime,
-        _ => 0,
-    }
+    Offsets::of_this_process().of_clock(clock)
+}
+
+/// As [`time_namespace_offset`], of another process. It is read each time; 0 if it cannot be read.
+pub fn time_namespace_offset_of(pid: u32, clock: ClockDomain) -> i64 {
+    Offsets::of(&pid.to_string()).of_clock(clock)
 }
 
 fn nanos(time: rustix::time::Timespec) -> Timestamp {
@@ -69,14 +69,25 @@ struct Offsets {
 impl Offsets {
     fn of_this_process() -> Self {
         static OFFSETS: OnceLock<Offsets> = OnceLock::new();
-        *OFFSETS.get_or_init(|| {
-            let namespace = |name: &str| std::fs::read_link(format!("/proc/self/ns/{name}")).ok();
-            // The file has the offsets of the namespace that children will have.
-            if namespace("time") != namespace("time_for_children") {
-                return Self::default();
-            }
-            Self::parse(&read_text("/proc/self/timens_offsets").unwrap_or_default())
-        })
+        *OFFSETS.get_or_init(|| Self::of("self"))
+    }
+
+    /// Those of a process, by its name in `/proc`.
+    fn of(process: &str) -> Self {
+        let namespace = |name: &str| std::fs::read_link(format!("/proc/{process}/ns/{name}")).ok();
+        // The file has the offsets of the namespace that children will have.
+        if namespace("time") != namespace("time_for_children") {
+            return Self::default();
+        }
+        Self::parse(&read_text(format!("/proc/{process}/timens_offsets")).unwrap_or_default())
+    }
+
+    const fn of_clock(self, clock: ClockDomain) -> i64 {
+        match clock {
+            ClockDomain::Monotonic | ClockDomain::MonotonicRaw => self.monotonic,
+            ClockDomain::Boottime => self.boottime,
+            _ => 0,
+        }
     }
 
     /// Lines with a clock, seconds and nanoseconds.
@@ -103,6 +114,8 @@ mod tests {
         let text = "monotonic      -86400         0\nboottime            7 500000000\n";
         let expected = Offsets { monotonic: -86_400_000_000_000, boottime: 7_500_000_000 };
         assert_eq!(Offsets::parse(text), expected);
+        let behind = Offsets { monotonic: -500_000_000, boottime: 0 };
+        assert_eq!(Offsets::parse("monotonic -1 500000000\nboottime 0 0\n"), behind);
         // Kernels without time namespaces do not have the file.
         for text in ["", "monotonic\n", "monotonic x 0\nboottime 7\n"] {
             assert_eq!(Offsets::parse(text), Offsets::default());

@@ -152,7 +152,7 @@ pub use trace_common::{ClockDomain, ReadErrorKind, Timestamp};
 #[cfg(target_os = "linux")]
 pub use self::{
     builder::EventBuilder,
-    clock::{clock_id, event_now, now, time_namespace_offset},
+    clock::{clock_id, event_now, now, time_namespace_offset, time_namespace_offset_of},
     counter::Counter,
     declared::FieldType,
     event::{BreakpointAccess, Event, EventUnit, WithoutKernel},
