@@ -64,20 +64,7 @@ impl OutputFile {
             }
             return Ok(Self::new(path, Kind::Stdout));
         }
-        if let Some(output) = resolved(&path) {
-            let is_input = |input: &PathBuf| resolved(input).is_some_and(|input| input == output);
-            if inputs.iter().any(is_input) {
-                return fail("is the input: the output needs another name");
-            }
-            let inside =
-                |input: &&PathBuf| input.is_dir() && resolved(input).as_deref() == output.parent();
-            if let Some(dir) = inputs.iter().find(inside) {
-                let dir = dir.display();
-                return fail(&format!(
-                    "is in {dir}, whose files are all read as inputs: the output needs another directory"
-                ));
-            }
-        }
+        Self::check_inputs(&path, inputs)?;
         if path.file_name().is_none() {
             return fail("is not the name of a file");
         }
@@ -97,6 +84,25 @@ impl OutputFile {
         let mut this = Self::create(path, inputs)?;
         this.is_private = true;
         Ok(this)
+    }
+
+    /// Whether `path` is neither one of `inputs` nor a file of a directory among them.
+    pub(crate) fn check_inputs(path: &Path, inputs: &[PathBuf]) -> Result {
+        let fail = |message: &str| Err(Failure::about(path.display(), message));
+        let Some(output) = resolved(path) else { return Ok(()) };
+        let is_input = |input: &PathBuf| resolved(input).is_some_and(|input| input == output);
+        if inputs.iter().any(is_input) {
+            return fail("is the input: the output needs another name");
+        }
+        let inside =
+            |input: &&PathBuf| input.is_dir() && resolved(input).as_deref() == output.parent();
+        if let Some(dir) = inputs.iter().find(inside) {
+            let dir = dir.display();
+            return fail(&format!(
+                "is in {dir}, whose files are all read as inputs: the output needs another directory"
+            ));
+        }
+        Ok(())
     }
 
     /// Whether `path` can be an output: to be known before the time until it is written.

@@ -99,7 +99,7 @@ pub(super) fn run(args: &Args) -> Result {
     let format = format(args.format, output, is_terminal)?;
     let is_live = args.source.is_live();
     if let Some((output, input)) = output.zip(args.source.file()) {
-        OutputFile::create(output, &[input.to_owned()])?;
+        OutputFile::check_inputs(output, &[input.to_owned()])?;
     }
     // Do first what can fail for other reasons: a session must be stopped properly.
     let mut writer = Writer::new(output, format, is_live, is_terminal)?;
